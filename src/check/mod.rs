@@ -1,0 +1,1 @@
+//! Hypotheses, trends and baselines.

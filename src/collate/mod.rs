@@ -1,0 +1,1 @@
+//! Many reports to one table.

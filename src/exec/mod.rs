@@ -1,0 +1,1 @@
+//! How runs are executed: local processes, Slurm arrays. Emits events, never prints.

@@ -1,0 +1,1 @@
+//! What a user writes: types, reading with source spans, checking.

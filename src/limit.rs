@@ -1,0 +1,1 @@
+//! The largest value of an axis that fits.

@@ -1,0 +1,1 @@
+//! Expansion, order and ids: from an experiment to what must be run.

@@ -1,0 +1,1 @@
+//! `PyTorch` memory snapshots: read, write, summarise, replay.

@@ -1,0 +1,1 @@
+//! The results folder: names, atomic writes, discovery.

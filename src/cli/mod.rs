@@ -1,8 +1,70 @@
 //! One file per sub-command: parse, call, print. Only this module prints.
+//!
+//! A new sub-command is a file with `Args` and `run`, and one entry in [`Command`]. Results go to standard output, everything
+//! else to standard error; what stops a command is a [`Stop`], and its exit code is decided here and nowhere else.
+
+mod compare;
+mod console;
+mod format;
+
+use clap::{CommandFactory, Parser, Subcommand};
 
 use crate::exit::Exit;
+use console::Console;
+
+/// Finds out why a PyTorch training job uses the GPU memory it uses.
+#[derive(Debug, Parser)]
+#[command(name = "memlab", version, propagate_version = true, infer_subcommands = false, max_term_width = 100)]
+#[command(after_help = "\
+Examples:
+  memlab sweep experiments/alpha_batch.toml      run an experiment and tabulate it
+  memlab compare runs/alpha_batch                look at its results again
+
+Exit codes:
+  0 fine; 1 a hypothesis was refuted; 2 the command could not be carried out; 3 a single run was
+  out of memory; 4 a run failed or is missing; 5 nothing could be judged; 130 interrupted")]
+struct Cli {
+    #[command(flatten)]
+    common: Common,
+    #[command(subcommand)]
+    command: Command,
+}
+
+/// Options of every sub-command.
+#[derive(Debug, clap::Args)]
+struct Common {
+    /// Print results and errors only
+    #[arg(long, short, global = true, display_order = 100)]
+    quiet: bool,
+    /// When to use colour; NO_COLOR is honoured
+    #[arg(long, global = true, value_name = "WHEN", default_value = "auto", display_order = 101)]
+    color: clap::ColorChoice,
+}
+
+#[derive(Debug, Subcommand)]
+enum Command {
+    /// Compare reports in one table
+    Compare(compare::Args),
+}
 
 /// Runs the command line and says what the process ends with.
 pub fn main() -> Exit {
-    Exit::Success
+    let cli = match Cli::try_parse() {
+        Ok(cli) => cli,
+        Err(error) => {
+            // A closed pipe is the only way this fails, and then nobody is there to be told.
+            let _ = error.print();
+            return if error.use_stderr() { Exit::Usage } else { Exit::Success };
+        }
+    };
+    let mut console = Console::new(cli.common.quiet, cli.common.color);
+    let done = match cli.command {
+        Command::Compare(args) => compare::run(&args, &mut console),
+    };
+    done.unwrap_or_else(|stop| console.stop(&stop))
+}
+
+/// The command line as clap knows it, for completions.
+pub fn command() -> clap::Command {
+    Cli::command()
 }

@@ -6,6 +6,7 @@
 
 use std::fmt;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
@@ -60,8 +61,11 @@ macro_rules! text_enum {
             /// Every value, in order.
             pub const ALL: &[$type] = &[$($type::$variant),+];
 
+            /// Every value's name, in the same order.
+            pub const NAMES: &[&str] = &[$($text),+];
+
             /// The name used in TOML, CSV, JSON and help.
-            pub fn name(self) -> &'static str {
+            pub const fn name(self) -> &'static str {
                 match self { $($type::$variant => $text),+ }
             }
         }
@@ -78,6 +82,12 @@ macro_rules! text_enum {
         }
     };
 }
+
+mod axis;
+mod id;
+
+pub use axis::{Axis, Definition, Kind, Value};
+pub use id::RunIds;
 
 text_enum!(Case { Alpha => "alpha", Beta => "beta", Gamma => "gamma" });
 text_enum!(Precision { Fp32 => "fp32", Bf16 => "bf16" });
@@ -160,15 +170,15 @@ pub struct SnapshotSpec {
     pub max_entries: u64,
 }
 
-/// One fully resolved configuration: all that decides what a run measures, and nothing else. Its canonical JSON is hashed
-/// into the run's id.
+/// One fully resolved configuration: all that decides what a run measures, and nothing else. [`RunSpec::run_id`] names
+/// it.
 #[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct RunSpec {
     /// The case.
     pub case: Case,
     /// The preset's name.
-    pub preset: String,
+    pub preset: Arc<str>,
     /// What the preset resolved to.
     pub model: ModelConfig,
     /// Samples per device and step.
@@ -186,7 +196,7 @@ pub struct RunSpec {
     /// What the run executes on.
     pub device: DeviceKind,
     /// The modelled GPU; null on CUDA.
-    pub device_model: Option<DeviceModel>,
+    pub device_model: Option<Arc<DeviceModel>>,
     /// Bytes that the allocator may reserve; null for all the device has.
     pub capacity: Option<u64>,
     /// Whether values are computed. False: kernels only allocate (CPU only).

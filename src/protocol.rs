@@ -85,8 +85,10 @@ macro_rules! text_enum {
 
 mod axis;
 mod id;
+mod plan_file;
 
 pub use axis::{Axis, Definition, Kind, Value};
+pub use plan_file::{PlanFile, PlannedPerturbation, PlannedRun};
 pub use id::RunIds;
 
 text_enum!(Case { Alpha => "alpha", Beta => "beta", Gamma => "gamma" });
@@ -228,6 +230,9 @@ pub struct Request {
     pub schema_version: u32,
     /// The run's id.
     pub run_id: String,
+    /// Copied into the status: counts from 1.
+    #[serde(default = "first_attempt")]
+    pub attempt: u32,
     /// What to run.
     pub spec: RunSpec,
     /// Where the report goes.
@@ -242,6 +247,10 @@ pub struct Request {
     pub time_limit_seconds: Option<u64>,
     /// Copied into the report.
     pub provenance: Provenance,
+}
+
+fn first_attempt() -> u32 {
+    1
 }
 
 /// A phase boundary at which memory is sampled.

@@ -4,7 +4,6 @@
 //! [`Status`] are the files it leaves. Readers accept what older versions and the exercise's reference script wrote: every
 //! key that memlab added is optional when reading. Sizes are bytes in specs and MiB (2^20 bytes) in reports.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -69,8 +68,8 @@ macro_rules! text_enum {
                 match self { $($type::$variant => $text),+ }
             }
         }
-        impl fmt::Display for $type {
-            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        impl std::fmt::Display for $type {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
                 f.pad(self.name())
             }
         }
@@ -84,12 +83,19 @@ macro_rules! text_enum {
 }
 
 mod axis;
+mod hypothesis;
 mod id;
 mod plan_file;
+mod slurm;
 
 pub use axis::{Axis, Definition, Kind, Value};
-pub use plan_file::{PlanFile, PlannedPerturbation, PlannedRun};
+pub use hypothesis::{
+    Bounds, Expectation, Hypothesis, Indicator, KnownFailure, Measure, Quantity, Selection, Stimulus, Tolerance,
+    Tolerances, Trend,
+};
 pub use id::RunIds;
+pub use plan_file::{ExcludedPoint, PlanFile, PlannedPerturbation, PlannedRun, RecordedHypothesis};
+pub use slurm::{SlurmOverride, SlurmSettings};
 
 text_enum!(Case { Alpha => "alpha", Beta => "beta", Gamma => "gamma" });
 text_enum!(Precision { Fp32 => "fp32", Bf16 => "bf16" });

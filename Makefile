@@ -1,0 +1,62 @@
+# memlab's set-up. Cargo builds; this file finds or fetches libtorch first (.ci/libtorch says how) and hands it to cargo.
+#
+#   make sweep           build, and run the exercise's first experiment  (EXPERIMENT=FILE for another, ARGS=... for options)
+#   make test            the tests that need neither root nor a service
+#   make test-all        all tests: also those with a Slurm cluster and a browser, which .ci/run installs
+#   make install         both binaries into PREFIX/bin                   (BUNDLE=yes: libtorch too, into PREFIX/lib/memlab)
+#   make build           both binaries, optimised
+#
+# The runner alone needs none of this: cargo build --no-default-features
+
+PREFIX ?= /usr/local
+EXPERIMENT ?= experiments/alpha_batch.toml
+ARGS ?=
+BUNDLE ?= no
+
+BIN := $(or $(CARGO_TARGET_DIR),target)/release
+LIB := $(DESTDIR)$(PREFIX)/lib/memlab
+WITH_LIBTORCH := .ci/libtorch
+
+# The tests that start a service are those whose file is named after it. nextest knows them from .config/nextest.toml.
+SERVICES := slurm browser
+ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs))))
+SERVICE_TESTS := $(filter $(addsuffix %,$(SERVICES)),$(ALL_TESTS))
+USER_TESTS := $(filter-out $(SERVICE_TESTS),$(ALL_TESTS))
+
+.PHONY: sweep test test-all build install prerequisites
+.NOTPARALLEL:
+
+sweep: build
+	$(BIN)/memlab sweep $(EXPERIMENT) $(ARGS)
+
+build: prerequisites
+	$(WITH_LIBTORCH) cargo build --release --locked
+
+install: build
+	install -d $(DESTDIR)$(PREFIX)/bin
+	install $(BIN)/memlab $(BIN)/memlab-worker $(DESTDIR)$(PREFIX)/bin
+ifeq ($(BUNDLE),yes)
+	install -d $(LIB)/torch
+	$(WITH_LIBTORCH) sh -c 'cp -R "$$LIBTORCH/lib" $(LIB)/torch && \
+	    if [ -d "$$LIBTORCH/../nvidia" ]; then cp -R "$$LIBTORCH/../nvidia" $(LIB); fi'
+endif
+
+prerequisites:
+	@.ci/need rust c++ python3
+
+# nextest where it is there; cargo's own runner elsewhere.
+ifneq ($(shell cargo nextest --version 2>/dev/null),)
+test: prerequisites
+	$(WITH_LIBTORCH) cargo nextest run --locked
+	$(WITH_LIBTORCH) cargo test --locked --doc
+
+test-all: test
+	$(WITH_LIBTORCH) cargo nextest run --locked --profile services
+else
+test: prerequisites
+	$(WITH_LIBTORCH) cargo test --locked --lib --bins $(addprefix --test ,$(USER_TESTS))
+	$(WITH_LIBTORCH) cargo test --locked --doc
+
+test-all: test
+	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) cargo test --locked $(addprefix --test ,$(SERVICE_TESTS)) -- --test-threads=1)
+endif

@@ -32,7 +32,7 @@ fn csv_reads_back_equal_and_is_all_there_is_on_stdout() {
 fn json_is_a_list_of_objects() {
     let done = Folder::new().memlab(&["compare", "--format", "json", &reports()]).expect(0);
     let rows: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
-    assert_eq!(rows[1]["run"], "alpha-small-b4-s6-fp32");
+    assert_eq!(rows[1]["run_id"], "alpha-small-b4-s6-fp32");
     assert_eq!(rows[1]["largest_forward_increase_mib"], 137.915_527_343_75);
 }
 

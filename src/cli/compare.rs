@@ -4,10 +4,9 @@ use std::path::PathBuf;
 
 use super::console::{Console, Stop};
 use super::format::FormatOption;
-use crate::collate::{self, Ranks};
+use crate::collate::{self, Collation, Ranks};
 use crate::diag::Diagnostic;
 use crate::exit::Exit;
-use crate::store;
 
 /// What to compare, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -34,44 +33,39 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let format = args.format.format;
-    let mut damaged_reports = 0;
-    let mut reports = Vec::new();
+    let mut damaged = 0;
+    let mut rows = Vec::new();
     for path in &args.paths {
-        let found = store::reports_at(path)?;
-        if found.is_empty() {
+        let found = Collation::at(path)?;
+        if found.rows.is_empty() && found.damaged.is_empty() {
             console.diagnostic(&Diagnostic::warning(format!("no report in {}", path.display())));
         }
-        for report in found {
-            match report {
-                Ok(report) => reports.push(report),
-                Err(damaged) => {
-                    console.diagnostic(&damaged);
-                    damaged_reports += 1;
-                }
-            }
+        for damage in &found.damaged {
+            console.diagnostic(damage);
         }
+        damaged += found.damaged.len();
+        rows.extend(found.rows);
     }
-    if damaged_reports > 0 {
-        console.note(&format!("left out because they cannot be read: {damaged_reports}"));
+    if damaged > 0 {
+        console.note(&format!("left out because they cannot be read: {damaged}"));
     }
-    if reports.is_empty() {
+    if rows.is_empty() {
         let nothing = Diagnostic::error("no report to compare")
             .help("give report files (alpha.json), or a folder that holds some (runs/alpha_batch)");
         return Err(Stop::new(Exit::Undecided, nothing));
     }
     let ranks = if args.per_rank { Ranks::Each } else { Ranks::Maximum };
-    if format.is_prose() || !args.show_phases {
-        console.result(&format.render(&collate::comparison(&reports, ranks)))?;
-    }
-    if args.show_phases {
-        if format.is_prose() {
-            for report in &reports {
-                console.result(&format!("\n{}\n", report.name))?;
-                console.result(&format.render(&collate::phases(report)))?;
+    if format.is_prose() {
+        console.result(&format.render(&collate::comparison(&rows, ranks)))?;
+        for row in rows.iter().filter(|_| args.show_phases) {
+            if let Some(report) = &row.report {
+                console.result(&format!("\n{}\n{}", row.run_id, format.render(&collate::phases(report))))?;
             }
-        } else {
-            console.result(&format.render(&collate::samples(&reports)))?;
         }
+    } else if args.show_phases {
+        console.result(&format.render(&collate::samples(&rows)))?;
+    } else {
+        console.result(&format.render(&collate::results(&rows, ranks)))?;
     }
-    Ok(if damaged_reports > 0 { Exit::Undecided } else { Exit::Success })
+    Ok(if damaged > 0 { Exit::Undecided } else { Exit::Success })
 }

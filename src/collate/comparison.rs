@@ -1,10 +1,10 @@
-//! The exercise's comparison: one row per report, or per rank, with what was set and the indicators.
+//! The tables of one experiment: the exercise's comparison, `results.csv`, `samples.csv`, and the phases of one run.
 
+use super::row::Row;
 use super::table::{Cell, Column, Table};
-use crate::protocol::{Indicators, RankReport, Report};
-use crate::store::NamedReport;
+use crate::protocol::{Axis, Indicators, RankReport, Report, Value};
 
-/// How the ranks of one report enter the table.
+/// How the ranks of one report enter a table.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ranks {
     /// One row per report: the maximum over its ranks.
@@ -13,63 +13,110 @@ pub enum Ranks {
     Each,
 }
 
-/// What was set, the outcome where it is not `ok`, and the indicators.
-pub fn comparison(reports: &[NamedReport], ranks: Ranks) -> Table {
-    let mut columns = vec![
-        Column::new("run", "run"),
-        Column::new("case", "case"),
-        Column::new("preset", "preset"),
-        Column::new("batch_size", "batch"),
-        Column::new("steps", "steps"),
-        Column::new("precision", "precision"),
-        Column::new("world_size", "ranks"),
-        Column::new("rank_zero_extra_samples", "extra on\nrank 0"),
-    ];
-    if ranks == Ranks::Each {
-        columns.push(Column::new("rank", "rank"));
-    }
-    columns.push(Column::new("outcome", "outcome"));
+/// The axes that the exercise is about: always shown. The others are shown where the rows differ in them.
+const ALWAYS: [Axis; 5] = [Axis::Case, Axis::Preset, Axis::BatchSize, Axis::Steps, Axis::Precision];
+
+/// The comparison, for people: what was set, the outcome, and the indicators.
+pub fn comparison(rows: &[Row], ranks: Ranks) -> Table {
+    let differ = |axis: Axis| rows.windows(2).any(|pair| pair[0].setting(axis) != pair[1].setting(axis));
+    let axes: Vec<Axis> = Axis::all().filter(|axis| ALWAYS.contains(axis) || differ(*axis)).collect();
+    let mut columns = vec![Column::new("run_id", "run"), Column::new("label", "label")];
+    columns.extend(axes.iter().map(|axis| axis_column(*axis)));
+    columns.extend([Column::new("rank", "rank"), Column::new("outcome", "outcome")]);
     columns.extend(indicator_columns());
     columns.push(Column::mib("reserved_mib", "reserved\nat the end"));
     let mut table = Table::new(columns);
-    for NamedReport { name, report } in reports {
-        let fixed = || {
-            vec![
-                name.as_str().into(),
-                report.case.name().into(),
-                report.preset.as_str().into(),
-                report.batch_size_per_device.into(),
-                report.steps.into(),
-                report.precision.name().into(),
-                report.world_size.into(),
-                report.rank_zero_extra_samples.into(),
-            ]
+    for row in rows {
+        let mut push = |rank: Cell, indicators: &Indicators, reserved: Option<f64>| {
+            let mut cells = vec![row.run_id.as_str().into(), row.label.as_deref().into()];
+            cells.extend(axes.iter().map(|axis| axis_cell(row.setting(*axis))));
+            cells.extend([rank, row.state.name().into()]);
+            cells.extend(indicator_cells(indicators));
+            cells.push(reserved.into());
+            table.push(cells);
         };
-        let outcome = Cell::from(report.outcome().name());
-        match ranks {
-            Ranks::Maximum => {
-                let mut row = fixed();
-                row.push(outcome);
-                row.extend(indicator_cells(&maximum_over_ranks(report)));
-                row.push(maximum(&report.rank_reports, final_reserved).into());
-                table.push(row);
-            }
-            Ranks::Each => {
+        match (ranks, &row.report) {
+            (Ranks::Each, Some(report)) => {
                 for rank in &report.rank_reports {
-                    let mut row = fixed();
-                    row.extend([rank.rank.into(), outcome.clone()]);
-                    row.extend(indicator_cells(&rank.indicators));
-                    row.push(final_reserved(rank).into());
-                    table.push(row);
+                    push(rank.rank.into(), &rank.indicators, final_reserved(rank));
                 }
             }
+            _ => push(Cell::Empty, &row.indicators(), row.report.as_ref().and_then(reserved)),
+        }
+    }
+    table.without_empty(&["label", "rank"])
+}
+
+/// The columns of `results.csv`, for programs: everything that was set, how it ended, and the indicators.
+pub fn results(rows: &[Row], ranks: Ranks) -> Table {
+    let (first, more): (Vec<Axis>, Vec<Axis>) = Axis::all().partition(|axis| *axis <= Axis::Device);
+    let mut columns = vec![Column::new("run_id", "run"), Column::new("label", "label")];
+    columns.extend(first.iter().map(|axis| axis_column(*axis)));
+    columns.push(Column::new("outcome", "outcome"));
+    if ranks == Ranks::Each {
+        columns.push(Column::new("rank", "rank"));
+    }
+    columns.extend(indicator_columns());
+    columns.push(Column::mib("reserved_mib", "reserved\nat the end"));
+    columns.extend(more.iter().map(|axis| axis_column(*axis)));
+    columns.extend([
+        Column::new("parameter_count", "parameters"),
+        Column::new("final_loss_rank_zero", "final loss\nof rank 0"),
+        Column::new("oom_rank", "out of memory\non rank"),
+        Column::new("oom_step", "in step"),
+        Column::new("oom_during", "during"),
+        Column::mib("oom_requested_mib", "requested"),
+        Column::new("message", "message"),
+        Column::new("device_name", "device name"),
+        Column::new("libtorch_version", "libtorch"),
+        Column::new("worker_build", "worker build"),
+        Column::new("started_at", "started"),
+        Column::new("wall_seconds", "seconds"),
+    ]);
+    let mut table = Table::new(columns);
+    for row in rows {
+        let report = row.report.as_ref();
+        let mut push = |rank: Option<u64>, indicators: &Indicators, reserved: Option<f64>| {
+            let mut cells = vec![row.run_id.as_str().into(), row.label.as_deref().into()];
+            cells.extend(first.iter().map(|axis| axis_cell(row.setting(*axis))));
+            cells.push(row.state.name().into());
+            if ranks == Ranks::Each {
+                cells.push(rank.into());
+            }
+            cells.extend(indicator_cells(indicators));
+            cells.push(reserved.into());
+            cells.extend(more.iter().map(|axis| axis_cell(row.setting(*axis))));
+            let oom = report.and_then(|report| report.oom.as_ref());
+            cells.extend([
+                report.map(|report| report.parameter_count).into(),
+                report.and_then(|report| report.final_loss_rank_zero).into(),
+                oom.map(|oom| oom.rank).into(),
+                oom.map(|oom| oom.step).into(),
+                oom.map(|oom| oom.during.name()).into(),
+                oom.and_then(|oom| oom.requested_mib).into(),
+                row.state.message().into(),
+                report.map(device_name).into(),
+                report.map(|report| report.libtorch_version.as_deref().unwrap_or(&report.pytorch_version)).into(),
+                report.and_then(|report| report.worker_build.as_deref()).into(),
+                report.and_then(|report| report.started_at.as_deref()).into(),
+                report.and_then(|report| report.wall_seconds).into(),
+            ]);
+            table.push(cells);
+        };
+        match (ranks, report) {
+            (Ranks::Each, Some(report)) => {
+                for rank in &report.rank_reports {
+                    push(Some(rank.rank), &rank.indicators, final_reserved(rank));
+                }
+            }
+            _ => push(None, &row.indicators(), report.and_then(reserved)),
         }
     }
     table
 }
 
 /// Memory at every phase boundary of one report, and how far `allocated` moved since the boundary before.
-pub fn phases(report: &NamedReport) -> Table {
+pub fn phases(report: &Report) -> Table {
     let mut table = Table::new(vec![
         Column::new("rank", "rank"),
         Column::new("step", "step"),
@@ -80,7 +127,7 @@ pub fn phases(report: &NamedReport) -> Table {
         Column::mib("peak_allocated_mib", "peak\nallocated"),
         Column::mib("device_used_mib", "device\nused"),
     ]);
-    for rank in &report.report.rank_reports {
+    for rank in &report.rank_reports {
         let mut before = None;
         for sample in &rank.samples {
             table.push(vec![
@@ -99,8 +146,8 @@ pub fn phases(report: &NamedReport) -> Table {
     table
 }
 
-/// Every sample of every report: the columns of `samples.csv`.
-pub fn samples(reports: &[NamedReport]) -> Table {
+/// Every sample of every report: `samples.csv`.
+pub fn samples(rows: &[Row]) -> Table {
     let mut table = Table::new(vec![
         Column::new("run_id", "run"),
         Column::new("rank", "rank"),
@@ -111,11 +158,11 @@ pub fn samples(reports: &[NamedReport]) -> Table {
         Column::mib("peak_allocated_mib", "peak\nallocated"),
         Column::mib("device_used_mib", "device\nused"),
     ]);
-    for NamedReport { name, report } in reports {
-        for rank in &report.rank_reports {
+    for row in rows {
+        for rank in row.report.iter().flat_map(|report| &report.rank_reports) {
             for sample in &rank.samples {
                 table.push(vec![
-                    name.as_str().into(),
+                    row.run_id.as_str().into(),
                     rank.rank.into(),
                     sample.step.into(),
                     sample.phase.name().into(),
@@ -130,6 +177,27 @@ pub fn samples(reports: &[NamedReport]) -> Table {
     table
 }
 
+/// An axis as a column; the titles are those of the exercise's table where they are shorter.
+pub fn axis_column(axis: Axis) -> Column {
+    match axis {
+        Axis::BatchSize => Column::new(axis.name(), "batch"),
+        Axis::WorldSize => Column::new(axis.name(), "ranks"),
+        Axis::RankZeroExtraSamples => Column::new(axis.name(), "extra on\nrank 0"),
+        Axis::DeviceModel => Column::new(axis.name(), "device\nmodel"),
+        Axis::Capacity => Column::bytes("capacity_bytes", "capacity"),
+        axis => Column::new(axis.name(), axis.name()),
+    }
+}
+
+/// The cell under [`axis_column`].
+pub fn axis_cell(value: &Value) -> Cell {
+    match value {
+        Value::None => Cell::Empty,
+        Value::Whole(number) => (*number).into(),
+        Value::Switch(_) | Value::Text(_) => value.to_string().into(),
+    }
+}
+
 /// The four indicators, in the order of the exercise.
 pub(super) fn indicator_columns() -> [Column; 4] {
     [
@@ -141,12 +209,17 @@ pub(super) fn indicator_columns() -> [Column; 4] {
 }
 
 /// The cells under [`indicator_columns`].
-pub(super) fn indicator_cells(indicators: &Indicators) -> [Cell; 4] {
+fn indicator_cells(indicators: &Indicators) -> [Cell; 4] {
+    indicator_values(indicators).map(Cell::from)
+}
+
+/// The values under [`indicator_columns`].
+pub(super) fn indicator_values(indicators: &Indicators) -> [Option<f64>; 4] {
     [
-        indicators.first_step_persistent_change_mib.into(),
-        indicators.between_step_growth_mib.into(),
-        indicators.largest_forward_increase_mib.into(),
-        indicators.maximum_peak_allocated_mib.into(),
+        indicators.first_step_persistent_change_mib,
+        indicators.between_step_growth_mib,
+        indicators.largest_forward_increase_mib,
+        indicators.maximum_peak_allocated_mib,
     ]
 }
 
@@ -161,11 +234,20 @@ pub fn maximum_over_ranks(report: &Report) -> Indicators {
     }
 }
 
+fn device_name(report: &Report) -> &str {
+    let gpu = || report.rank_reports.first().map_or("", |rank| &rank.gpu_name);
+    report.device.as_ref().map_or_else(gpu, |device| &device.name)
+}
+
+fn reserved(report: &Report) -> Option<f64> {
+    maximum(&report.rank_reports, final_reserved)
+}
+
 fn final_reserved(rank: &RankReport) -> Option<f64> {
     rank.samples.last().map(|sample| sample.reserved_mib)
 }
 
 /// The maximum over the ranks; none where there are no ranks, or one does not know it.
-pub(super) fn maximum(ranks: &[RankReport], value: impl Fn(&RankReport) -> Option<f64>) -> Option<f64> {
+fn maximum(ranks: &[RankReport], value: impl Fn(&RankReport) -> Option<f64>) -> Option<f64> {
     ranks.iter().map(value).reduce(|left, right| Some(left?.max(right?)))?
 }

@@ -1,9 +1,11 @@
 //! Many reports to one table. Tables are data; how they look is the business of [`crate::render`].
 //!
-//! The order of the reports given is the order of the rows. What is not known is [`Cell::Empty`], never zero.
+//! Rows keep the plan's order. What is not known is [`Cell::Empty`], never zero; a run without a report has a row that says why.
 
 mod comparison;
+mod row;
 mod table;
 
-pub use comparison::{Ranks, comparison, maximum_over_ranks, phases, samples};
+pub use comparison::{Ranks, axis_cell, axis_column, comparison, maximum_over_ranks, phases, results, samples};
+pub use row::{Collation, Row};
 pub use table::{Cell, Column, Table};

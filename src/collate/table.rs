@@ -92,6 +92,11 @@ impl Column {
         Self { unit: Some("MiB"), ..Self::new(key, title) }
     }
 
+    /// A column in bytes.
+    pub fn bytes(key: impl Into<Cow<'static, str>>, title: impl Into<Cow<'static, str>>) -> Self {
+        Self { unit: Some("B"), ..Self::new(key, title) }
+    }
+
     /// Sets the decimal places.
     #[must_use]
     pub fn decimals(self, decimals: usize) -> Self {
@@ -131,14 +136,14 @@ impl Table {
         &self.rows
     }
 
-    /// The same table without the columns that are empty in every row; a table without rows stays as it is.
+    /// The same table without those of the named columns that are empty in every row.
     #[must_use]
-    pub fn without_empty_columns(self) -> Self {
-        if self.rows.is_empty() {
-            return self;
-        }
-        let keep: Vec<bool> =
-            (0..self.columns.len()).map(|at| self.rows.iter().any(|row| row[at] != Cell::Empty)).collect();
+    pub fn without_empty(self, keys: &[&str]) -> Self {
+        let is_empty = |at: usize| self.rows.iter().all(|row| row[at] == Cell::Empty);
+        let keep: Vec<bool> = (0..)
+            .zip(&self.columns)
+            .map(|(at, column)| !(keys.contains(&column.key.as_ref()) && is_empty(at)))
+            .collect();
         Self { columns: kept(self.columns, &keep), rows: self.rows.into_iter().map(|row| kept(row, &keep)).collect() }
     }
 }

@@ -1,0 +1,173 @@
+//! What the allocator asks of the device, and a device that has only addresses.
+
+use std::collections::BTreeMap;
+
+/// A device address.
+pub type Address = u64;
+
+/// A stream, by the number that orders it: its pointer in a recording, 0 for the default stream.
+pub type StreamId = u64;
+
+/// Where segments come from.
+pub trait Device {
+    /// Reserves a segment (`cudaMalloc`). None when the device has no such memory left.
+    fn reserve(&mut self, size: u64, stream: StreamId) -> Option<Address>;
+
+    /// Gives a segment back (`cudaFree`).
+    fn release(&mut self, address: Address, size: u64);
+
+    /// Reserves a range of addresses without memory, for an expandable segment.
+    fn reserve_range(&mut self, size: u64, stream: StreamId) -> Address;
+
+    /// Gives a range of addresses back.
+    fn release_range(&mut self, address: Address, size: u64);
+
+    /// Puts memory behind a part of a range. False, and nothing mapped, when there is not enough.
+    fn map(&mut self, address: Address, size: u64) -> bool;
+
+    /// Takes memory away from a part of a range.
+    fn unmap(&mut self, address: Address, size: u64);
+
+    /// All memory of the device, in bytes.
+    fn total_bytes(&self) -> u64;
+
+    /// Memory of the device that nobody uses, in bytes.
+    fn free_bytes(&self) -> u64;
+
+    /// Waits for all streams, and may put the waiting blocks into the order in which they finished.
+    fn synchronize(&mut self, waiting: &mut [Address]) {
+        let _ = waiting;
+    }
+}
+
+/// A device that keeps account of memory and hands out addresses as the CUDA driver does, without memory behind them.
+///
+/// The driver's habit, as the recordings of one H200 show it: it takes addresses from the top of the address space
+/// downwards in multiples of 32 MiB, aligned to 32 MiB, and puts a segment at the lowest place where it fits into what
+/// it has taken already. Only the order of addresses matters, and only between free blocks of equal size.
+#[derive(Debug, Clone)]
+pub struct VirtualDevice {
+    total: u64,
+    used: u64,
+    /// Address and size of each segment.
+    segments: BTreeMap<Address, u64>,
+    /// Address and size of each stretch that was taken from the address space.
+    taken: BTreeMap<Address, u64>,
+    next_range: Address,
+}
+
+const GRANULE: u64 = 32 << 20;
+const TOP: Address = 0x7f00_0000_0000;
+const FIRST_RANGE: Address = 0x3_0000_0000;
+
+impl VirtualDevice {
+    /// A device of `total` bytes, of which `used` belong to others: the context, loaded kernels, other processes.
+    pub fn new(total: u64, used: u64) -> Self {
+        Self { total, used, segments: BTreeMap::new(), taken: BTreeMap::new(), next_range: FIRST_RANGE }
+    }
+
+    fn place(&mut self, size: u64) -> Address {
+        for (&start, &length) in &self.taken {
+            let mut at = start;
+            for (&segment, &bytes) in self.segments.range(start..start + length) {
+                if segment - at >= size {
+                    return at;
+                }
+                at = segment + bytes;
+            }
+            if start + length - at >= size {
+                return at;
+            }
+        }
+        let length = size.next_multiple_of(GRANULE);
+        let mut end = TOP;
+        for (&start, &bytes) in self.taken.iter().rev() {
+            // The driver asks the system for one granule more, to be able to align.
+            if end - (start + bytes) >= length + GRANULE {
+                break;
+            }
+            end = start;
+        }
+        self.taken.insert(end - length, length);
+        end - length
+    }
+}
+
+impl Device for VirtualDevice {
+    fn reserve(&mut self, size: u64, _stream: StreamId) -> Option<Address> {
+        if size > self.free_bytes() {
+            return None;
+        }
+        self.used += size;
+        let address = self.place(size);
+        self.segments.insert(address, size);
+        Some(address)
+    }
+
+    fn release(&mut self, address: Address, size: u64) {
+        self.used -= size;
+        self.segments.remove(&address);
+        if let Some((&start, &length)) = self.taken.range(..=address).next_back()
+            && self.segments.range(start..start + length).next().is_none()
+        {
+            self.taken.remove(&start);
+        }
+    }
+
+    fn reserve_range(&mut self, size: u64, _stream: StreamId) -> Address {
+        let address = self.next_range;
+        self.next_range += size.next_multiple_of(GRANULE);
+        address
+    }
+
+    fn release_range(&mut self, _address: Address, _size: u64) {}
+
+    fn map(&mut self, _address: Address, size: u64) -> bool {
+        let fits = size <= self.free_bytes();
+        if fits {
+            self.used += size;
+        }
+        fits
+    }
+
+    fn unmap(&mut self, _address: Address, size: u64) {
+        self.used -= size;
+    }
+
+    fn total_bytes(&self) -> u64 {
+        self.total
+    }
+
+    fn free_bytes(&self) -> u64 {
+        self.total.saturating_sub(self.used)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MIB: u64 = 1 << 20;
+
+    #[test]
+    fn addresses_follow_the_driver() {
+        let mut device = VirtualDevice::new(1 << 40, 0);
+        let mut reserve = |mebibytes: u64| (TOP - device.reserve(mebibytes * MIB, 0).unwrap()) / MIB;
+        assert_eq!(reserve(32), 32);
+        assert_eq!(reserve(46), 96);
+        assert_eq!(reserve(44), 160);
+        assert_eq!(reserve(2), 116, "the lowest place where it fits");
+        assert_eq!(reserve(28), 192);
+    }
+
+    #[test]
+    fn memory_is_accounted_for() {
+        let mut device = VirtualDevice::new(64 * MIB, 20 * MIB);
+        assert_eq!(device.free_bytes(), 44 * MIB);
+        let segment = device.reserve(44 * MIB, 0).unwrap();
+        assert_eq!(device.reserve(2 * MIB, 0), None);
+        assert!(!device.map(0, 1));
+        device.release(segment, 44 * MIB);
+        assert_eq!(device.free_bytes(), 44 * MIB);
+    }
+}

@@ -17,10 +17,12 @@ BIN := $(or $(CARGO_TARGET_DIR),target)/release
 LIB := $(DESTDIR)$(PREFIX)/lib/memlab
 WITH_LIBTORCH := .ci/libtorch
 
-# The tests that start a service are those whose file is named after it. nextest knows them from .config/nextest.toml.
-SERVICES := slurm browser
-ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(notdir $(patsubst %/main.rs,%,$(wildcard tests/*/main.rs))))
-SERVICE_TESTS := $(filter $(addsuffix %,$(SERVICES)),$(ALL_TESTS))
+# nextest where it is there; cargo's own runner elsewhere.
+RUN_TESTS := $(if $(shell cargo nextest --version 2>/dev/null),cargo nextest run,cargo test) --locked
+
+# The tests that start a service are those whose file is named after it.
+ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)))
+SERVICE_TESTS := $(filter slurm% browser%,$(ALL_TESTS))
 USER_TESTS := $(filter-out $(SERVICE_TESTS),$(ALL_TESTS))
 
 .PHONY: sweep test test-all build install prerequisites
@@ -44,19 +46,9 @@ endif
 prerequisites:
 	@.ci/need rust c++ python3
 
-# nextest where it is there; cargo's own runner elsewhere.
-ifneq ($(shell cargo nextest --version 2>/dev/null),)
 test: prerequisites
-	$(WITH_LIBTORCH) cargo nextest run --locked
+	$(WITH_LIBTORCH) $(RUN_TESTS) --lib --bins $(addprefix --test ,$(USER_TESTS))
 	$(WITH_LIBTORCH) cargo test --locked --doc
 
 test-all: test
-	$(WITH_LIBTORCH) cargo nextest run --locked --profile services
-else
-test: prerequisites
-	$(WITH_LIBTORCH) cargo test --locked --lib --bins $(addprefix --test ,$(USER_TESTS))
-	$(WITH_LIBTORCH) cargo test --locked --doc
-
-test-all: test
-	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) cargo test --locked $(addprefix --test ,$(SERVICE_TESTS)) -- --test-threads=1)
-endif
+	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) $(RUN_TESTS) $(addprefix --test ,$(SERVICE_TESTS)))

@@ -38,34 +38,29 @@ mod worker {
     use std::{env, fs};
 
     const NATIVE: &str = "src/bin/memlab-worker/native";
-    /// All that decides what a worker measures, beside libtorch: a report made by other sources is not reused.
-    const SOURCES: [&str; 9] = [
-        "src/bin/memlab-worker",
-        "src/allocator",
-        "src/snapshot",
-        "src/protocol.rs",
-        "src/indicator.rs",
-        "src/units.rs",
-        "src/diag.rs",
-        "src/exit.rs",
-        "Cargo.lock",
-    ];
+    /// The modules that decide what a worker measures, beside its own sources and its dependencies: a report made by other
+    /// sources is not reused.
+    const MODULES: [&str; 5] = ["allocator", "indicator", "protocol", "snapshot", "units"];
 
     pub(super) fn build() {
         println!("cargo::rerun-if-changed=Cargo.lock");
-        println!("cargo::rustc-env=MEMLAB_WORKER_BUILD={:016x}", hash_of(&SOURCES.map(PathBuf::from)));
+        let mut sources = vec![PathBuf::from("src/bin/memlab-worker"), PathBuf::from("Cargo.lock")];
+        sources.extend(
+            MODULES.iter().flat_map(|module| [format!("src/{module}"), format!("src/{module}.rs")]).map(PathBuf::from),
+        );
+        println!("cargo::rustc-env=MEMLAB_WORKER_BUILD={:016x}", hash_of(&sources));
         let libraries = PathBuf::from(env::var_os("DEP_TCH_LIBTORCH_LIB").expect("torch-sys names libtorch's folder"));
         let archive = compile(&libraries);
-        let mut link = vec![
+        for argument in [
             archive.display().to_string(),
             format!("-L{}", libraries.display()),
             "-ltorch_cpu".to_owned(),
             "-lc10".to_owned(),
             // Where `make install BUNDLE=yes` puts the libraries, so that the installed folder can be moved.
             "-Wl,-rpath,$ORIGIN/../lib/memlab/torch/lib".to_owned(),
-        ];
-        link.extend(run_time_folders(&libraries).iter().map(|folder| format!("-Wl,-rpath,{}", folder.display())));
-        for argument in link {
+            // Where it was found. libtorch finds the CUDA libraries beside it by itself.
+            format!("-Wl,-rpath,{}", libraries.display()),
+        ] {
             println!("cargo::rustc-link-arg-bin=memlab-worker={argument}");
         }
     }
@@ -101,20 +96,6 @@ mod worker {
         archive
     }
 
-    /// libtorch's own folder and, where pip's wheels are unpacked, those of the CUDA libraries beside it.
-    fn run_time_folders(libraries: &Path) -> Vec<PathBuf> {
-        let wheels = libraries.ancestors().nth(2).map(|site| site.join("nvidia"));
-        let mut folders: Vec<PathBuf> = wheels
-            .and_then(|wheels| fs::read_dir(wheels).ok())
-            .into_iter()
-            .flatten()
-            .filter_map(|entry| Some(entry.ok()?.path().join("lib")).filter(|folder| folder.is_dir()))
-            .collect();
-        folders.sort();
-        folders.insert(0, libraries.to_owned());
-        folders
-    }
-
     /// FNV-1a over the names and contents of files and of all files below folders: the same on every machine.
     fn hash_of(paths: &[PathBuf]) -> u64 {
         let mut hash = 0xcbf2_9ce4_8422_2325_u64;
@@ -132,7 +113,7 @@ mod worker {
         hash
     }
 
-    /// A file itself, or all files below a folder, in the order of their names.
+    /// A file itself, or all files below a folder, in the order of their names; none where there is neither.
     fn files_below(path: &Path) -> Vec<PathBuf> {
         if path.is_file() {
             return vec![path.to_owned()];

@@ -4,7 +4,8 @@
 #   make test            the tests that need neither root nor a service
 #   make test-all        all tests: also those with a Slurm cluster and a browser, which .ci/run installs
 #   make install         both binaries into PREFIX/bin                   (BUNDLE=yes: libtorch too, into PREFIX/lib/memlab)
-#   make build           both binaries, optimised
+#   make build           both binaries, optimised                        (PROFILE=dev: quick to build, slow to run)
+#   make test-runner     the tests of the runner, for which there need be no libtorch
 #
 # The runner alone needs none of this: cargo build --no-default-features
 
@@ -12,8 +13,9 @@ PREFIX ?= /usr/local
 EXPERIMENT ?= experiments/alpha_batch.toml
 ARGS ?=
 BUNDLE ?= no
+PROFILE ?= release
 
-BIN := $(or $(CARGO_TARGET_DIR),target)/release
+BIN := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PROFILE))
 LIB := $(DESTDIR)$(PREFIX)/lib/memlab
 WITH_LIBTORCH := .ci/libtorch
 
@@ -25,14 +27,15 @@ ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(patsubst test
 SERVICE_TESTS := $(filter slurm% browser%,$(ALL_TESTS))
 USER_TESTS := $(filter-out $(SERVICE_TESTS),$(ALL_TESTS))
 
-.PHONY: sweep test test-all build install prerequisites
+.PHONY: sweep test test-runner test-all build install prerequisites
+.DEFAULT_GOAL := build
 .NOTPARALLEL:
 
 sweep: build
 	$(BIN)/memlab sweep $(EXPERIMENT) $(ARGS)
 
 build: prerequisites
-	$(WITH_LIBTORCH) cargo build --release --locked
+	$(WITH_LIBTORCH) cargo build --profile $(PROFILE) --locked
 
 install: build
 	install -d $(DESTDIR)$(PREFIX)/bin
@@ -49,6 +52,9 @@ prerequisites:
 test: prerequisites
 	$(WITH_LIBTORCH) $(RUN_TESTS) --lib --bins $(addprefix --test ,$(USER_TESTS))
 	$(WITH_LIBTORCH) cargo test --locked --doc
+
+test-runner: prerequisites
+	$(RUN_TESTS) --no-default-features --lib --bins $(addprefix --test ,$(USER_TESTS))
 
 test-all: test
 	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) $(RUN_TESTS) $(addprefix --test ,$(SERVICE_TESTS)))

@@ -81,3 +81,14 @@ impl Diagnostic {
         self
     }
 }
+
+/// The name that was probably meant: the most similar one, if it is similar at all.
+pub fn nearest<'a>(name: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    let lower = name.to_lowercase();
+    candidates
+        .into_iter()
+        .map(|candidate| (strsim::jaro_winkler(&lower, candidate), candidate))
+        .filter(|(similarity, _)| *similarity > 0.8)
+        .max_by(|(left, _), (right, _)| left.total_cmp(right))
+        .map(|(_, candidate)| candidate)
+}

@@ -23,6 +23,13 @@ pub struct Source {
     pub text: Arc<str>,
 }
 
+impl Source {
+    /// The line, counted from 1, in which a byte stands.
+    pub fn line(&self, at: usize) -> usize {
+        self.text.get(..at).map_or(0, |before| before.matches('\n').count()) + 1
+    }
+}
+
 /// A place in a [`Source`], with what is to be said about it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Label {

@@ -6,6 +6,8 @@
 mod compare;
 mod console;
 mod format;
+mod plan;
+mod planning;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -45,6 +47,8 @@ struct Common {
 enum Command {
     /// Compare reports in one table
     Compare(compare::Args),
+    /// Show what an experiment would run, in order, and where each value comes from
+    Plan(plan::Args),
 }
 
 /// Runs the command line and says what the process ends with.
@@ -60,6 +64,7 @@ pub fn main() -> Exit {
     let mut console = Console::new(cli.common.quiet, cli.common.color);
     let done = match cli.command {
         Command::Compare(args) => compare::run(&args, &mut console),
+        Command::Plan(args) => plan::run(&args, &mut console),
     };
     done.unwrap_or_else(|stop| console.stop(&stop))
 }

@@ -216,9 +216,11 @@ impl Experiment {
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 
-    /// Whether any run's device is left to the machine.
-    pub fn asks_for_any_device(&self) -> bool {
-        self.values(Axis::Device).contains(&Value::from("auto"))
+    /// Whether any run leaves something to the machine: its device, or how its ranks talk to each other.
+    pub fn asks_the_machine(&self) -> bool {
+        let auto = Value::from("auto");
+        let ranks = self.values(Axis::WorldSize).into_iter().any(|ranks| ranks != Value::Whole(1));
+        self.values(Axis::Device).contains(&auto) || (ranks && self.values(Axis::Backend).contains(&auto))
     }
 
     /// The values that an axis takes among the runs, before rules exclude any.

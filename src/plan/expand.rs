@@ -61,8 +61,7 @@ impl<'a> Expansion<'a> {
     fn new(experiment: &'a Experiment, host: &'a Host, capacity: usize) -> Self {
         let describe = |rule: &Exclude| {
             let words = in_words(rule.settings.iter().map(|setting| (setting.axis, &setting.value)));
-            let line = experiment.source.text.get(..rule.span.start).map_or(0, |before| before.matches('\n').count());
-            (Arc::from(words), line + 1)
+            (Arc::from(words), experiment.source.line(rule.span.start))
         };
         Self {
             experiment,

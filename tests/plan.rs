@@ -1,0 +1,118 @@
+//! `memlab plan` as a user meets it.
+
+mod support;
+
+use support::{Done, Folder, data};
+
+/// A folder with one experiment in it.
+fn planned(text: &str, options: &[&str]) -> Done {
+    let folder = Folder::new();
+    folder.write("x.toml", text);
+    folder.memlab(&[&["plan", "x.toml"], options].concat())
+}
+
+const SMALL: &str = "\
+name = \"small\"
+title = \"What does the batch size change?\"
+[base]
+case = \"alpha\"
+device = \"cpu\"
+[sweep]
+batch_size = [1, 2]
+seed = [7, 8]
+";
+
+#[test]
+fn every_part_of_the_language_is_shown() {
+    let folder = Folder::new();
+    folder.write("whole.toml", &folder.read(data("whole_language.toml").to_str().unwrap()));
+    insta::assert_snapshot!(folder.memlab(&["plan", "whole.toml"]).expect(0).stdout);
+}
+
+#[test]
+fn the_first_axis_varies_slowest_in_every_format() {
+    for format in ["table", "csv", "json", "markdown"] {
+        insta::assert_snapshot!(format, planned(SMALL, &["--format", format]).expect(0).stdout);
+    }
+}
+
+#[test]
+fn the_command_line_goes_before_the_file() {
+    let done = planned(SMALL, &["--set", "batch_size=16", "--set", "seed=[3, 4]", "--set", "capacity=1.5GiB"]);
+    insta::assert_snapshot!(done.expect(0).stdout);
+}
+
+#[test]
+fn a_device_left_open_is_said_to_be() {
+    let done = planned(&SMALL.replace("device = \"cpu\"\n", ""), &[]).expect(0);
+    assert!(done.stdout.contains("default (auto)"), "{}", done.stdout);
+}
+
+#[test]
+fn a_part_can_be_taken() {
+    let lines = |done: Done| done.stdout.lines().count() - 1;
+    assert_eq!(lines(planned(SMALL, &["--format", "csv", "--first", "3"]).expect(0)), 3);
+    let sample = || planned(SMALL, &["--format", "csv", "--sample", "2", "--sample-seed", "1"]).expect(0);
+    assert_eq!(sample().stdout, sample().stdout);
+    assert_eq!(lines(sample()), 2);
+    assert_eq!(lines(planned(SMALL, &["--format", "csv", "--sample", "99"]).expect(0)), 4);
+    let done = planned(SMALL, &["--first", "0"]).expect(2);
+    insta::assert_snapshot!(done.stderr);
+}
+
+#[test]
+fn many_runs_are_asked_about() {
+    let many = SMALL.replace("seed = [7, 8]", "seed = { from = 1, to = 6000, step = 1 }");
+    let done = planned(&many, &["--format", "csv"]).expect(2);
+    assert_eq!(done.stdout, "");
+    insta::assert_snapshot!(done.stderr);
+    assert_eq!(planned(&many, &["--format", "csv", "--yes"]).expect(0).stdout.lines().count(), 12_001);
+    planned(&many, &["--first", "5"]).expect(0);
+}
+
+#[test]
+fn several_assignments_that_are_wrong_are_explained() {
+    for (name, assignment) in [
+        ("set_nothing", "steps"),
+        ("set_unknown_key", "batchsize=4"),
+        ("set_wrong_value", "steps=many"),
+        ("set_zero", "batch_size=0"),
+        ("set_slurm_time", "slurm.time=10"),
+        ("set_conflict", "capacity=200GiB"),
+    ] {
+        insta::assert_snapshot!(name, planned(SMALL, &["--set", assignment]).expect(2).stderr);
+    }
+}
+
+#[test]
+fn nothing_else_is_on_standard_output() {
+    let warned = format!("{SMALL}[[exclude]]\nbatch_size = 64\nreason = \"too large\"\n");
+    let done = planned(&warned, &["--format", "json"]).expect(0);
+    serde_json::from_str::<serde_json::Value>(&done.stdout).unwrap();
+    insta::assert_snapshot!(done.stderr);
+}
+
+#[test]
+fn results_that_are_there_tell_how_long_it_takes() {
+    let folder = Folder::new();
+    folder.write("x.toml", SMALL);
+    let planned = folder.memlab(&["plan", "x.toml", "--format", "json"]).expect(0);
+    let runs: serde_json::Value = serde_json::from_str(&planned.stdout).unwrap();
+    let file = folder.read(data("reports/alpha-small-b1-s6-fp32.json").to_str().unwrap());
+    let mut report: serde_json::Value = serde_json::from_str(&file).unwrap();
+    let run_id = runs[0]["run_id"].as_str().unwrap().to_owned();
+    report["run_id"] = run_id.clone().into();
+    report["spec"] = spec_of_first_run();
+    report["wall_seconds"] = 2.5.into();
+    report["outcome"] = "ok".into();
+    folder.write(&format!("runs/small/{run_id}/report.json"), &report.to_string());
+    insta::assert_snapshot!(folder.memlab(&["plan", "x.toml"]).expect(0).stdout);
+}
+
+/// The first run of [`SMALL`], as its report holds it.
+fn spec_of_first_run() -> serde_json::Value {
+    let experiment = memlab::experiment::parse("x.toml".as_ref(), SMALL).unwrap();
+    let host = memlab::plan::Host { device: memlab::protocol::DeviceKind::Cpu, gpus: 0 };
+    let plan = memlab::plan::expand(&experiment, &host).unwrap();
+    serde_json::to_value(&plan.runs[0].spec).unwrap()
+}

@@ -1,17 +1,21 @@
 //! Reading experiments, as a library: what they say arrives, and what is wrong is shown.
 
+mod support;
+
 use std::path::Path;
 
 use memlab::experiment;
 use memlab::plan::{Host, expand};
-use memlab::protocol::DeviceKind;
+use memlab::protocol::{Axis, DeviceKind, PlanFile};
+use proptest::prelude::*;
+use support::data;
 
 const CPU: Host = Host { device: DeviceKind::Cpu, gpus: 0 };
 
 #[test]
 fn the_whole_language_is_read_and_planned() {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/whole_language.toml");
-    let experiment = experiment::read(&path).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    let experiment =
+        experiment::read(&data("whole_language.toml")).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let plan = expand(&experiment, &CPU).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
     let mut file = plan.file(&experiment, "2026-12-01T00:00:00Z", None);
     file.experiment = "whole_language.toml".into();
@@ -20,4 +24,98 @@ fn the_whole_language_is_read_and_planned() {
 
 fn shown(problems: &[memlab::diag::Diagnostic]) -> String {
     problems.iter().map(memlab::render::diagnostic).collect()
+}
+
+/// Pieces that experiments are made of, and some that they are not.
+fn piece() -> impl Strategy<Value = String> {
+    let words = ["name", "base", "sweep", "zip", "exclude", "perturbation", "presets", "slurm", "hypothesis", "where"];
+    let axes = Axis::all().map(Axis::name);
+    let known: Vec<&str> = words.into_iter().chain(axes).collect();
+    prop_oneof![
+        proptest::sample::select(known).prop_map(str::to_owned),
+        r"\[\[?[a-z_.]{0,14}\]?\]?",
+        Just(" = ".to_owned()),
+        Just("\n".to_owned()),
+        r#""[^"\\]{0,6}""#,
+        "-?[0-9]{1,25}",
+        r"[0-9]{1,3}\.[0-9]{0,3}(e[0-9]{1,3})?",
+        r"[\[\]{},.='\\#]",
+        Just("{ from = 0, to = 99, factor = 2 }".to_owned()),
+        r"\PC",
+    ]
+}
+
+/// Reads a text, plans it if it is an experiment, and renders what is wrong with it if it is not.
+fn swallow(text: &str) {
+    match experiment::parse(Path::new("any.toml"), text) {
+        Ok(experiment) => drop(expand(&experiment, &CPU)),
+        Err(problems) => {
+            assert!(!problems.is_empty(), "refused without a reason");
+            let _ = shown(&problems);
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn no_text_is_too_much(pieces in proptest::collection::vec(piece(), 0..60)) {
+        swallow(&pieces.concat());
+    }
+
+    #[test]
+    fn no_change_of_a_real_experiment_is_too_much(at in 0_usize..2_400, length in 0_usize..40, insert in piece()) {
+        let text = std::fs::read_to_string(data("whole_language.toml")).unwrap();
+        let boundary = |at: usize| (0..=at.min(text.len())).rev().find(|at| text.is_char_boundary(*at)).unwrap();
+        let (start, end) = (boundary(at), boundary(at + length));
+        swallow(&format!("{}{insert}{}", &text[..start], &text[end..]));
+    }
+
+    #[test]
+    fn no_assignment_is_too_much(assignment in "[a-z_.]{0,12}=?\\PC{0,12}") {
+        let mut experiment = experiment::Experiment::single("any");
+        let _ = experiment.set(&assignment).map_err(|problems| shown(&problems));
+    }
+}
+
+#[test]
+fn the_way_a_file_is_written_does_not_change_a_run() {
+    let ids = |text: &str| {
+        let experiment =
+            experiment::parse(Path::new("any.toml"), text).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+        let mut ids: Vec<String> = expand(&experiment, &CPU).unwrap().runs.into_iter().map(|run| run.run_id).collect();
+        ids.sort();
+        ids
+    };
+    let one = ids(
+        "name = \"a\"\nbase = { case = \"beta\", capacity = \"1GiB\", steps = 6 }\n[sweep]\nseed = [1, 2]\nbatch_size = [4, 8]\n",
+    );
+    let other =
+        ids("title = \"?\"\nname = \"b\"\n[sweep]\nbatch_size = { from = 4, to = 8, step = 4 }\nseed = [0x2, 1]\n\
+         [base]\nprecision = 'fp32'\ncapacity = 1_073_741_824\ncase = \"\"\"beta\"\"\"\n");
+    assert_eq!(one, other);
+}
+
+#[test]
+fn small_numbers_stay_the_numbers_that_were_written() {
+    let text = "name = \"a\"\n[base]\ncase = \"beta\"\n[[hypothesis]]\nclaim = \"c\"\n\
+                indicator = \"between_step_growth_mib\"\nvalue = { min = 1e-4, max = 0.00010000000000000001 }\n";
+    let experiment = experiment::parse(Path::new("any.toml"), text).unwrap();
+    let file = expand(&experiment, &CPU).unwrap().file(&experiment, "2026-12-01T00:00:00Z", None);
+    let json = serde_json::to_string(&file).unwrap();
+    assert!(json.contains("\"min\":0.0001,\"max\":0.0001"), "{json}");
+}
+
+#[test]
+fn a_hypothesis_keeps_the_time_it_was_written_down() {
+    let written = "name = \"a\"\n[base]\ncase = \"beta\"\n[[hypothesis]]\nclaim = \"c\"\n\
+                   indicator = \"between_step_growth_mib\"\nvalue = { min = 1 }\n";
+    let plan = |text: &str, now: &str, earlier: Option<&PlanFile>| {
+        let experiment = experiment::parse(Path::new("any.toml"), text).unwrap();
+        expand(&experiment, &CPU).unwrap().file(&experiment, now, earlier)
+    };
+    let first = plan(written, "2026-12-01T00:00:00Z", None);
+    let again = plan(written, "2026-12-02T00:00:00Z", Some(&first));
+    assert_eq!(again.hypotheses[0].written_at, "2026-12-01T00:00:00Z");
+    let changed = plan(&written.replace("min = 1", "min = 2"), "2026-12-03T00:00:00Z", Some(&again));
+    assert_eq!(changed.hypotheses[0].written_at, "2026-12-03T00:00:00Z");
 }

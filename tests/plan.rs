@@ -110,6 +110,7 @@ fn results_that_are_there_tell_how_long_it_takes() {
 }
 
 /// The first run of [`SMALL`], as its report holds it.
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 fn spec_of_first_run() -> serde_json::Value {
     let experiment = memlab::experiment::parse("x.toml".as_ref(), SMALL).unwrap();
     let host = memlab::plan::Host { device: memlab::protocol::DeviceKind::Cpu, gpus: 0 };

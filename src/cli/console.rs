@@ -81,7 +81,10 @@ impl Console {
 
     /// Shows what stopped a command, and gives its exit code.
     pub(super) fn stop(&mut self, stop: &Stop) -> Exit {
-        for diagnostic in &stop.diagnostics {
+        for (at, diagnostic) in stop.diagnostics.iter().enumerate() {
+            if at > 0 {
+                self.say("");
+            }
             self.diagnostic(diagnostic);
         }
         stop.exit

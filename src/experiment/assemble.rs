@@ -140,6 +140,9 @@ fn selection(section: Option<Section>) -> Selection {
 fn exclude(reader: &mut Reader<'_>, mut section: Section) -> Option<Exclude> {
     let reason = section.text("reason")?.value;
     if section.settings.is_empty() {
+        if section.names_an_axis {
+            return None;
+        }
         let help = "name the values whose points are not run, such as preset = \"medium\"".to_owned();
         reader.problem(section.span, "an [[exclude]] without values excludes everything", "no axis here", Some(help));
         return None;
@@ -157,7 +160,7 @@ fn perturbation(reader: &mut Reader<'_>, mut section: Section, earlier: &[Pertur
         reader.problems.push(problem);
         return None;
     }
-    if section.settings.is_empty() {
+    if section.settings.is_empty() && !section.names_an_axis {
         let help = "name an axis and its new value, such as steps = 12".to_owned();
         let message = format!("the perturbation \"{}\" changes nothing", label.value);
         reader.problem(section.span, message, "no axis here", Some(help));

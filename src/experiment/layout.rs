@@ -107,7 +107,7 @@ pub(super) const TRENDS: &[&str] = &["increasing", "decreasing", "flat", "linear
 
 /// A whole experiment file.
 pub(super) static EXPERIMENT: Layout = Layout {
-    name: "an experiment",
+    name: "the experiment",
     axes: Axes::No,
     fields: &[&[
         required("name", Shape::Name, "names the results folder"),

@@ -27,6 +27,8 @@ pub(super) struct Section {
     fields: Vec<(&'static str, Located<Parsed>)>,
     /// Its own keys that are written down, readable or not, with the places of their values.
     written: Vec<(&'static str, Range<usize>)>,
+    /// Whether an axis is among its keys, readable or not.
+    pub(super) names_an_axis: bool,
     /// Axes with one value, in file order.
     pub(super) settings: Vec<Setting>,
     /// Axes with several, in file order.
@@ -171,6 +173,7 @@ impl Reader<'_> {
             let help = match error.message() {
                 _ if ["True", "False"].contains(&word) => Some(format!("write `{}`", word.to_lowercase())),
                 "duplicate key" => Some("keep one of them".to_owned()),
+                message if message.starts_with("key with no value") => Some("write key = value".to_owned()),
                 message if message.starts_with("string values must be quoted") || message.contains("boolean") => {
                     (!word.is_empty()).then(|| format!("if it is text, write it in quotes: \"{word}\""))
                 }
@@ -185,6 +188,7 @@ impl Reader<'_> {
         let mut entries: Vec<_> = table.iter().collect();
         entries.sort_by_key(|(key, _)| key.span().start);
         let mut section = Section { end: span.end, span, ..Section::default() };
+        let mut meant = Vec::new();
         for (key, value) in entries {
             let name = key.get_ref().as_ref();
             section.end = section.end.max(end_of(value)).max(key.span().end);
@@ -194,12 +198,15 @@ impl Reader<'_> {
                     section.fields.push((field.name, Located { value: parsed, span: value.span() }));
                 }
             } else if let Some(axis) = Axis::named(name).filter(|_| layout.axes != Axes::No) {
+                section.names_an_axis = true;
                 self.axis(axis, key.span(), value, layout, &mut section);
             } else {
-                self.unknown_key(name, key.span(), value, layout);
+                meant.extend(self.unknown_key(name, key.span(), value, layout));
             }
         }
-        for field in layout.fields().filter(|field| field.required && !section.mentions(&[field.name])) {
+        let absent =
+            |field: &&Field| field.required && !section.mentions(&[field.name]) && !meant.contains(&field.name);
+        for field in layout.fields().filter(absent) {
             let message = format!("{} has no `{}`", layout.name, field.name);
             let label = format!("`{}` is missing: {}", field.name, field.help);
             let place = if section.span.is_empty() { first_line(&self.source.text) } else { section.span.clone() };
@@ -208,22 +215,27 @@ impl Reader<'_> {
         section
     }
 
-    fn unknown_key(&mut self, name: &str, span: Range<usize>, value: &Spanned<DeValue<'_>>, layout: &'static Layout) {
-        let known = layout.fields().map(|field| field.name);
+    /// Reports a key that is not known; the one that was probably meant.
+    fn unknown_key(
+        &mut self,
+        name: &str,
+        span: Range<usize>,
+        value: &Spanned<DeValue<'_>>,
+        layout: &'static Layout,
+    ) -> Option<&'static str> {
+        let own = layout.fields().map(|field| field.name);
         let axes = Axis::all().map(Axis::name).filter(|_| layout.axes != Axes::No);
-        let names: Vec<&str> = known.chain(axes).collect();
-        let at_home = Axis::named(name).map(|axis| {
-            let (section, example) = match value.get_ref() {
-                DeValue::Array(_) => ("[sweep]", "several values to try"),
-                _ => ("[base]", "a value for every run"),
-            };
-            format!("`{axis}` is {example}: it goes under {section}")
+        let names: Vec<&'static str> = own.chain(axes).collect();
+        let at_home = Axis::named(name).map(|axis| match value.get_ref() {
+            DeValue::Array(_) => format!("values of `{axis}` to try go under [sweep]"),
+            _ => format!("a value of `{axis}` for every run goes under [base]"),
         });
-        let help = nearest(name, names.iter().copied())
-            .map(|near| format!("did you mean `{near}`?"))
-            .or(at_home)
-            .unwrap_or_else(|| format!("{} knows: {}", layout.name, names.join(", ")));
+        let meant = nearest(name, names.iter().copied());
+        let help = at_home
+            .or(meant.map(|near| format!("did you mean `{near}`?")))
+            .unwrap_or_else(|| format!("known here: {}", names.join(", ")));
         self.problem(span, format!("unknown key `{name}` in {}", layout.name), "not known here", Some(help));
+        meant
     }
 
     /// Reads an axis that is a key of the table.
@@ -461,11 +473,19 @@ impl Reader<'_> {
         };
         let text = &self.source.text[span.clone()];
         let help = match found {
-            DeValue::String(inner) if inner.parse::<f64>().is_ok() || inner == "true" || inner == "false" => {
+            DeValue::String(inner) if expected.contains("list") && !expected.contains("two") => {
+                Some(format!("put it in brackets: {name} = [\"{inner}\"]"))
+            }
+            DeValue::String(inner) if would_do(inner, expected) => {
                 Some(format!("write it without quotes: {name} = {inner}"))
             }
             DeValue::Integer(_) | DeValue::Boolean(_) | DeValue::Datetime(_) if expected.contains("text") => {
                 Some(format!("write it in quotes: {name} = \"{text}\""))
+            }
+            DeValue::Float(float) if expected.contains("whole number") => {
+                let whole =
+                    float.as_str().parse::<f64>().ok().filter(|number| number.fract() == 0.0 && number.abs() < 1e15);
+                whole.map(|number| format!("write it without a fraction: {name} = {number}"))
             }
             DeValue::Datetime(_) => Some(format!("write it in quotes: {name} = \"{text}\"")),
             _ => None,
@@ -590,7 +610,8 @@ impl Reader<'_> {
             "name" => format!("\"{text}\" cannot name a results folder"),
             _ => format!("\"{text}\" cannot be a name in [{key}]"),
         };
-        self.problem(span, message, problem, None);
+        let help = "use letters, digits, `_` and `-`, such as my_first_sweep".to_owned();
+        self.problem(span, message, problem, Some(help));
         None
     }
 
@@ -719,6 +740,12 @@ fn parse_tolerance(text: &str) -> Option<Tolerance> {
     Some(tolerance)
 }
 
+/// Whether a text would be what is expected, were it not in quotes.
+fn would_do(text: &str, expected: &str) -> bool {
+    let number = text.parse::<f64>().is_ok() && expected.contains("number") && !expected.contains("list");
+    number || (["true", "false"].contains(&text) && expected.contains("true"))
+}
+
 /// What a value looks like, in words.
 fn expected(shape: Shape) -> String {
     match shape {
@@ -752,7 +779,7 @@ fn end_of(value: &Spanned<DeValue<'_>>) -> usize {
 }
 
 /// The first line that says something, to point at when the whole file is meant.
-fn first_line(text: &str) -> Range<usize> {
+pub(super) fn first_line(text: &str) -> Range<usize> {
     let start = text.len() - text.trim_start().len();
     let end = text[start..].find('\n').map_or(text.len(), |end| start + end);
     start..end

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 
+use super::reader::first_line;
 use super::{Experiment, Located, WrittenHypothesis, setting};
 use crate::diag::{Diagnostic, nearest};
 use crate::protocol::{Axis, Expectation, Kind, Measure, Selection, Stimulus, Trend, Value};
@@ -36,10 +37,11 @@ pub(crate) fn missing(experiment: &Experiment) -> Vec<Diagnostic> {
         let help = format!("add {axis} under [base]: {}", definition.kind.expected());
         let error = Diagnostic::error(format!("no `{axis}` is given, and there is no default")).help(help);
         let text = &experiment.source.text;
-        Some(match text.find("[base]") {
-            Some(at) => error.at(&experiment.source, at..at + "[base]".len(), format!("`{axis}` is missing")),
-            None => error,
-        })
+        let place = match text.find("[base]") {
+            Some(at) => at..at + "[base]".len(),
+            None => first_line(text),
+        };
+        Some(if text.is_empty() { error } else { error.at(&experiment.source, place, format!("`{axis}` is missing")) })
     })
     .collect()
 }
@@ -193,7 +195,7 @@ fn varies(experiment: &Experiment, axis: Axis, place: Range<usize>, problems: &m
 fn numeric(experiment: &Experiment, axis: Axis, place: Range<usize>, problems: &mut Vec<Diagnostic>) {
     if !matches!(axis.definition().kind, Kind::Whole { .. } | Kind::Bytes) {
         let problem = Diagnostic::error(format!("`{axis}` has no numbers to draw a line through"))
-            .at(&experiment.source, place, format!("its values are {}", axis.definition().kind.expected()))
+            .at(&experiment.source, place, "its values are not numbers")
             .help("use increasing, decreasing or flat, in the order in which the values are listed");
         problems.push(problem);
     }

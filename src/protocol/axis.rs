@@ -149,7 +149,7 @@ static DEFINITIONS: [Definition; 13] = [
         axis: Axis::Seed,
         name: "seed",
         help: "seed of the weights; the batch uses seed + rank",
-        kind: Kind::Whole { min: 0, max: i64::MAX as u64 - MANY },
+        kind: Kind::Whole { min: 0, max: 1_000_000_000_000_000_000 },
         default: Some("1234"),
         of: |spec| Value::Whole(spec.seed),
     },

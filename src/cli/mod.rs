@@ -3,11 +3,15 @@
 //! A new sub-command is a file with `Args` and `run`, and one entry in [`Command`]. Results go to standard output, everything
 //! else to standard error; what stops a command is a [`Stop`], and its exit code is decided here and nowhere else.
 
+mod cancel;
+mod collate;
 mod compare;
 mod console;
+mod doctor;
 mod format;
 mod plan;
 mod planning;
+mod status;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -49,6 +53,14 @@ enum Command {
     Compare(compare::Args),
     /// Show what an experiment would run, in order, and where each value comes from
     Plan(plan::Args),
+    /// Write the tables of a results folder from what is there
+    Collate(collate::Args),
+    /// Show where every run of a results folder stands
+    Status(status::Args),
+    /// Stop what runs for a results folder
+    Cancel(cancel::Args),
+    /// Show what is found on this machine, and what to do about what is not
+    Doctor(doctor::Args),
 }
 
 /// Runs the command line and says what the process ends with.
@@ -65,6 +77,10 @@ pub fn main() -> Exit {
     let done = match cli.command {
         Command::Compare(args) => compare::run(&args, &mut console),
         Command::Plan(args) => plan::run(&args, &mut console),
+        Command::Collate(args) => collate::run(&args, &mut console),
+        Command::Status(args) => status::run(&args, &mut console),
+        Command::Cancel(args) => cancel::run(&args, &mut console),
+        Command::Doctor(args) => doctor::run(&args, &mut console),
     };
     done.unwrap_or_else(|stop| console.stop(&stop))
 }

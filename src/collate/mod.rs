@@ -3,9 +3,15 @@
 //! Rows keep the plan's order. What is not known is [`Cell::Empty`], never zero; a run without a report has a row that says why.
 
 mod comparison;
+mod difference;
+mod response;
 mod row;
+mod status;
 mod table;
 
 pub use comparison::{Ranks, axis_cell, axis_column, comparison, maximum_over_ranks, phases, results, samples};
+pub use difference::{Difference, difference};
+pub use response::responses;
 pub use row::{Collation, Row};
+pub use status::{is_complete, status, tally};
 pub use table::{Cell, Column, Table};

@@ -90,6 +90,11 @@ pub enum Ending {
     Interrupted,
 }
 
+/// Bytes of memory that this host, or the control group that this process is in, can still give; none where nothing says so.
+pub fn host_memory_available() -> Option<u64> {
+    host::Host::this().memory_available()
+}
+
 /// Executes runs.
 pub trait Executor {
     /// Executes the jobs, and tells what happens in the order in which it does.

@@ -4,12 +4,14 @@ mod csv;
 mod diagnostic;
 mod json;
 mod markdown;
+mod page;
 mod table;
 
 pub use self::csv::csv;
 pub use diagnostic::diagnostic;
 pub use json::json;
 pub use markdown::markdown;
+pub use page::page;
 pub use table::table;
 
 use crate::collate::{Cell, Column};

@@ -55,6 +55,32 @@ impl ResultsFolder {
         &self.path
     }
 
+    /// Who holds the folder's lock, where somebody does: a process number and the name of its machine.
+    ///
+    /// # Errors
+    /// The lock cannot be read.
+    pub fn holder(&self) -> Result<Option<(i32, String)>, Diagnostic> {
+        let path = self.path.join(LOCK);
+        let failed = |error: std::io::Error| cannot("read", &path, &error);
+        let mut file = match File::open(&path) {
+            Ok(file) => file,
+            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) => return Err(failed(error)),
+        };
+        match file.try_lock_shared() {
+            Err(TryLockError::WouldBlock) => {}
+            Err(TryLockError::Error(error)) => return Err(failed(error)),
+            Ok(()) => return Ok(None),
+        }
+        let mut text = String::new();
+        file.read_to_string(&mut text).map_err(failed)?;
+        let holder = text.trim().strip_prefix("process ").and_then(|text| text.split_once(" on "));
+        let holder = holder.and_then(|(process, host)| Some((process.parse().ok()?, host.to_owned())));
+        holder
+            .map(Some)
+            .ok_or_else(|| Diagnostic::error(format!("{} is in use, and does not say by whom", self.path.display())))
+    }
+
     /// Takes the folder for this process.
     ///
     /// # Errors

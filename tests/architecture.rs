@@ -45,8 +45,8 @@ fn sources(folder: &Path) -> Vec<PathBuf> {
 
 /// The modules of this crate that a text names behind `prefix::`, alone or in braces. Comments do not count.
 fn named(text: &str, prefix: &str) -> BTreeSet<String> {
-    let code: String =
-        text.lines().filter(|line| !line.trim_start().starts_with("//")).map(|line| format!("{line}\n")).collect();
+    let lines = text.lines().filter(|line| !line.trim_start().starts_with("//"));
+    let code = lines.collect::<Vec<_>>().join("\n");
     let mut found = BTreeSet::new();
     for (at, _) in code.match_indices(&format!("{prefix}::")) {
         if code[..at].ends_with(|before: char| before.is_alphanumeric() || before == '_' || before == '$') {

@@ -55,17 +55,15 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
         return Err(Stop::new(Exit::Undecided, nothing));
     }
     let ranks = if args.per_rank { Ranks::Each } else { Ranks::Maximum };
-    if format.is_prose() {
-        console.result(&format.render(&collate::comparison(&rows, ranks)))?;
-        for row in rows.iter().filter(|_| args.show_phases) {
-            if let Some(report) = &row.report {
-                console.result(&format!("\n{}\n{}", row.run_id, format.render(&collate::phases(report))))?;
-            }
-        }
-    } else if args.show_phases {
-        console.result(&format.render(&collate::samples(&rows)))?;
+    if format.is_prose() || !args.show_phases {
+        console.result(&format.compare(&rows, ranks))?;
     } else {
-        console.result(&format.render(&collate::results(&rows, ranks)))?;
+        console.result(&format.render(&collate::samples(&rows)))?;
+    }
+    for row in rows.iter().filter(|_| args.show_phases && format.is_prose()) {
+        if let Some(report) = &row.report {
+            console.result(&format!("\n{}\n{}", row.run_id, format.render(&collate::phases(report))))?;
+        }
     }
     Ok(if damaged > 0 { Exit::Undecided } else { Exit::Success })
 }

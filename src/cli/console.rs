@@ -57,6 +57,11 @@ impl Console {
         Self { quiet, stdout: AutoStream::new(io::stdout(), choice), stderr: AutoStream::new(io::stderr(), choice) }
     }
 
+    /// Whether only results and errors are wanted.
+    pub(super) fn is_quiet(&self) -> bool {
+        self.quiet
+    }
+
     /// Prints a result, as it is.
     pub(super) fn result(&mut self, text: &str) -> Result<(), Stop> {
         self.stdout.write_all(text.as_bytes()).and_then(|()| self.stdout.flush()).map_err(|error| match error.kind() {

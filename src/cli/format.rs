@@ -1,6 +1,6 @@
 //! The `--format` option, shared by every command that prints a table.
 
-use crate::collate::Table;
+use crate::collate::{self, Ranks, Row, Table};
 use crate::render;
 
 /// How a table is printed.
@@ -20,6 +20,11 @@ impl Format {
     /// Whether it is for people rather than programs: then several tables and headings may follow one another.
     pub(super) fn is_prose(self) -> bool {
         matches!(self, Format::Table | Format::Markdown)
+    }
+
+    /// Runs beside one another: for people what matters, for programs everything.
+    pub(super) fn compare(self, rows: &[Row], ranks: Ranks) -> String {
+        self.render(&if self.is_prose() { collate::comparison(rows, ranks) } else { collate::results(rows, ranks) })
     }
 
     /// The table as text, with a line break at its end.

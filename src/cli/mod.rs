@@ -3,15 +3,20 @@
 //! A new sub-command is a file with `Args` and `run`, and one entry in [`Command`]. Results go to standard output, everything
 //! else to standard error; what stops a command is a [`Stop`], and its exit code is decided here and nowhere else.
 
+mod axes;
 mod cancel;
 mod collate;
 mod compare;
 mod console;
 mod doctor;
 mod format;
+mod machine;
 mod plan;
 mod planning;
+mod progress;
+mod run;
 mod status;
+mod sweep;
 
 use clap::{CommandFactory, Parser, Subcommand};
 
@@ -49,6 +54,10 @@ struct Common {
 
 #[derive(Debug, Subcommand)]
 enum Command {
+    /// Run an experiment, and tabulate it
+    Sweep(sweep::Args),
+    /// Run once, with the exercise's options
+    Run(run::Args),
     /// Compare reports in one table
     Compare(compare::Args),
     /// Show what an experiment would run, in order, and where each value comes from
@@ -75,6 +84,8 @@ pub fn main() -> Exit {
     };
     let mut console = Console::new(cli.common.quiet, cli.common.color);
     let done = match cli.command {
+        Command::Sweep(args) => sweep::run(&args, &mut console),
+        Command::Run(args) => run::run(&args, &mut console),
         Command::Compare(args) => compare::run(&args, &mut console),
         Command::Plan(args) => plan::run(&args, &mut console),
         Command::Collate(args) => collate::run(&args, &mut console),

@@ -5,6 +5,7 @@ use std::collections::HashMap;
 use super::comparison::{indicator_columns, indicator_values};
 use super::row::{Collation, Row};
 use super::table::{Cell, Column, Table};
+use crate::protocol::Outcome;
 
 /// One row per perturbation, in order; none for a plan without perturbations.
 ///
@@ -31,7 +32,11 @@ pub fn responses(collation: &Collation) -> Option<Table> {
         let compared = from.map(|row| row.label.as_deref().unwrap_or(&row.run_id));
         let mut cells =
             vec![Cell::from(&*perturbation.label), compared.into(), changed.map(|row| row.state.name()).into()];
-        let values = |row: Option<&&Row>| row.map(|row| indicator_values(&row.indicators())).unwrap_or_default();
+        // What a run measured before it was out of memory is no response.
+        let values = |row: Option<&&Row>| match row {
+            Some(row) if row.outcome() == Some(Outcome::Ok) => indicator_values(&row.indicators()),
+            _ => [None; 4],
+        };
         let mut strongest: Option<(f64, String)> = None;
         for ((before, after), column) in values(from).into_iter().zip(values(changed)).zip(indicator_columns()) {
             let change = before.zip(after).map(|(before, after)| after - before);

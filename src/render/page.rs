@@ -27,7 +27,7 @@ pub fn page(collation: &Collation) -> String {
     if !collation.unplanned.is_empty() {
         parts.push("## Not in the plan\n".to_owned());
         parts.push("The plan no longer has these runs, and they are not in the tables.\n".to_owned());
-        parts.push(collation.unplanned.iter().map(|run_id| format!("- `{run_id}`\n")).collect());
+        parts.push(format!("- `{}`\n", collation.unplanned.join("`\n- `")));
     }
     parts.join("\n")
 }

@@ -1,0 +1,192 @@
+//! `memlab sweep`: expand, execute, collate.
+
+use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+
+use rayon::prelude::*;
+
+use super::collate::write;
+use super::console::{Console, Stop};
+use super::format::FormatOption;
+use super::machine::Machine;
+use super::planning::PlanningOptions;
+use super::progress::Progress;
+use crate::collate::{self, Collation, Ranks, Row};
+use crate::diag::Diagnostic;
+use crate::exec::{Ending, Executor, Job, Limits, Local, Place, provenance, utc_now};
+use crate::exit::Exit;
+use crate::experiment::Experiment;
+use crate::protocol::{Outcome, PlanFile, PlannedRun};
+use crate::store::{ResultsFolder, State};
+
+/// What to run, and how.
+#[derive(Debug, clap::Args)]
+#[command(after_help = "\
+Examples:
+  memlab sweep experiments/alpha_batch.toml
+  memlab sweep --device cpu --jobs 2 --set 'batch_size=[1, 2, 4, 8]' experiments/alpha_batch.toml
+  memlab sweep --retry timeout,killed experiments/exercise.toml
+
+What is finished is not run again, unless libtorch or the worker changed since. A run that fails does not
+end the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure.")]
+pub(super) struct Args {
+    /// Experiment files
+    #[arg(required = true, value_name = "EXPERIMENT")]
+    experiments: Vec<PathBuf>,
+    #[command(flatten)]
+    planning: PlanningOptions,
+    /// Runs at a time; otherwise as many as cores, host memory and GPUs allow
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    jobs: Option<u16>,
+    /// Run everything again
+    #[arg(long)]
+    fresh: bool,
+    /// Of the runs that ended before, run only these again, such as timeout,killed; what never ran is run as well
+    #[arg(long, value_name = "OUTCOMES", value_delimiter = ',', value_parser = outcome(), conflicts_with = "fresh")]
+    retry: Vec<Outcome>,
+    /// End with 3 if a run is out of memory
+    #[arg(long)]
+    fail_on_oom: bool,
+    /// Folder for the results [default: runs/NAME]
+    #[arg(long, value_name = "DIR")]
+    out: Option<PathBuf>,
+    #[command(flatten)]
+    format: FormatOption,
+}
+
+fn outcome() -> impl clap::builder::TypedValueParser<Value = Outcome> {
+    use clap::builder::TypedValueParser;
+    let find = |name: String| Outcome::ALL.iter().find(|outcome| outcome.name() == name).copied();
+    clap::builder::PossibleValuesParser::new(Outcome::NAMES)
+        .try_map(move |name| find(name).ok_or("one of the outcomes"))
+}
+
+pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
+    if args.out.is_some() && args.experiments.len() > 1 {
+        return Err(Diagnostic::error("--out names one folder, and several experiments are given")
+            .help("sweep them one by one, or without --out: each then has its folder under runs")
+            .into());
+    }
+    // Every file is read before anything is started.
+    let read = |path: &PathBuf| args.planning.read(path);
+    let experiments = args.experiments.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let machine = Machine::find()?;
+    let mut names = HashSet::new();
+    for experiment in &experiments {
+        machine.can_run(experiment)?;
+        if !names.insert(&experiment.name) {
+            return Err(Diagnostic::error(format!("two of the experiments are called {}", experiment.name))
+                .help("change the `name` of one of them: it names the results folder")
+                .into());
+        }
+    }
+    let format = args.format.format;
+    let mut exit = Exit::Success;
+    let mut rows = Vec::new();
+    for experiment in &experiments {
+        let (collation, ending) = sweep(args, experiment, &machine, console)?;
+        exit = exit.worst(ending);
+        if format.is_prose() {
+            if experiments.len() > 1 {
+                console.result(&format!("{}\n\n", experiment.name))?;
+            }
+            console.result(&format.compare(&collation.rows, Ranks::Maximum))?;
+            if let Some(responses) = collate::responses(&collation) {
+                console.result(&format!("\n{}", format.render(&responses)))?;
+            }
+            if experiments.len() > 1 {
+                console.result("\n")?;
+            }
+        } else {
+            rows.extend(collation.rows);
+        }
+        if ending == Exit::Interrupted {
+            break;
+        }
+    }
+    if !format.is_prose() {
+        console.result(&format.compare(&rows, Ranks::Maximum))?;
+    }
+    Ok(exit)
+}
+
+/// Sweeps one experiment: what it left, and how it ended.
+fn sweep(
+    args: &Args,
+    experiment: &Experiment,
+    machine: &Machine,
+    console: &mut Console,
+) -> Result<(Collation, Exit), Stop> {
+    let plan = args.planning.expand(experiment, &machine.host(), console)?;
+    let place = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&experiment.name));
+    let folder = ResultsFolder::create(place)?;
+    let lock = folder.lock()?;
+    let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
+    folder.set_plan(&plan)?;
+    if !plan.hypotheses.is_empty() || plan.tolerances.is_some() {
+        console.note(&format!("{}: a sweep does not judge the experiment's hypotheses and baseline", plan.name));
+    }
+
+    let jobs = to_run(args, &plan, &folder, machine)?;
+    console.note(&format!(
+        "{}: {} runs, {} of them finished before",
+        plan.name,
+        plan.runs.len(),
+        plan.runs.len() - jobs.len()
+    ));
+    let limits = Limits { jobs: args.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
+    let mut local =
+        Local::new(machine.worker.clone(), machine.probe.gpus.len(), limits, provenance(Some(&plan.experiment)));
+    let mut progress = Progress::new(&jobs, console);
+    let ending = local.execute(&jobs, &mut |event| progress.show(&event))?;
+    drop(progress);
+
+    let collation = Collation::of_plan(&folder, plan)?;
+    let judged = write(&folder, &collation, console)?;
+    drop(lock);
+    summarise(&folder, &collation.rows, console);
+    let out_of_memory = collation.rows.iter().any(|row| row.outcome() == Some(Outcome::Oom));
+    let exit = match ending {
+        Ending::Interrupted => Exit::Interrupted,
+        Ending::Complete if args.fail_on_oom && out_of_memory => judged.worst(Exit::OutOfMemory),
+        Ending::Complete => judged,
+    };
+    Ok((collation, exit))
+}
+
+/// The runs that are not finished, in the plan's order.
+fn to_run(args: &Args, plan: &PlanFile, folder: &ResultsFolder, machine: &Machine) -> Result<Vec<Job>, Stop> {
+    let is_due = |run: &&PlannedRun| {
+        let place = folder.run(&run.run_id);
+        if args.fresh {
+            return true;
+        }
+        let finished = place.is_finished(&run.spec, &machine.probe.libtorch_version, &machine.probe.worker_build);
+        let state = place.state(place.report().ok().flatten().as_ref());
+        match state {
+            State::Ended { outcome, .. } if args.retry.contains(&outcome) => true,
+            State::Ended { outcome, .. } if !args.retry.is_empty() && !outcome.is_finished() => false,
+            _ => !finished,
+        }
+    };
+    let pool = rayon::ThreadPoolBuilder::new()
+        .build()
+        .map_err(|error| Diagnostic::error(format!("cannot start threads: {error}")))?;
+    let due: Vec<&PlannedRun> = pool.install(|| plan.runs.par_iter().filter(is_due).collect());
+    Ok(due.into_iter().map(|run| Job { run: run.clone(), place: Place::Folder(folder.run(&run.run_id)) }).collect())
+}
+
+/// Says how the runs ended, and where everything is.
+fn summarise(folder: &ResultsFolder, rows: &[Row], console: &mut Console) {
+    for row in rows.iter().filter(|row| row.outcome().is_some_and(|outcome| !outcome.is_finished())) {
+        let log = shown(&folder.run(&row.run_id).log_path(0));
+        let why = row.state.message().unwrap_or("no reason is known");
+        console.note(&format!("{}: {}: {why} ({log})", row.run_id, row.state.name()));
+    }
+    console.note(&format!("{} runs: {}", rows.len(), collate::tally(rows)));
+    console.note(&format!("results.csv, samples.csv and comparison.md are in {}", shown(folder.path())));
+}
+
+fn shown(path: &Path) -> String {
+    path.display().to_string()
+}

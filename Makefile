@@ -5,6 +5,7 @@
 #   make test-all        all tests: also those with a Slurm cluster and a browser, which .ci/run installs
 #   make install         both binaries into PREFIX/bin                   (BUNDLE=yes: libtorch too, into PREFIX/lib/memlab)
 #   make build           both binaries, optimised                        (PROFILE=dev: quick to build, slow to run)
+#   make test-reference  the allocator model against recordings that MEMLAB_REFERENCE names
 #   make test-runner     the tests of the runner, for which there need be no libtorch
 #
 # The runner alone needs none of this: cargo build --no-default-features
@@ -25,9 +26,10 @@ RUN_TESTS := $(if $(shell cargo nextest --version 2>/dev/null),cargo nextest run
 # The tests that start a service are those whose file is named after it.
 ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)))
 SERVICE_TESTS := $(filter slurm% browser%,$(ALL_TESTS))
-USER_TESTS := $(filter-out $(SERVICE_TESTS),$(ALL_TESTS))
+# Those that need large recordings are in a file of that name.
+USER_TESTS := $(filter-out $(SERVICE_TESTS) reference,$(ALL_TESTS))
 
-.PHONY: sweep test test-runner test-all build install prerequisites
+.PHONY: sweep test test-runner test-reference test-all build install prerequisites
 .DEFAULT_GOAL := build
 .NOTPARALLEL:
 
@@ -55,6 +57,9 @@ test: prerequisites
 
 test-runner: prerequisites
 	$(RUN_TESTS) --no-default-features --lib --bins $(addprefix --test ,$(USER_TESTS))
+
+test-reference: prerequisites
+	cargo test --locked --no-default-features --test reference
 
 test-all: test
 	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) $(RUN_TESTS) $(addprefix --test ,$(SERVICE_TESTS)))

@@ -42,17 +42,18 @@ pub trait Device {
 
 /// A device that keeps account of memory and hands out addresses as the CUDA driver does, without memory behind them.
 ///
-/// The driver's habit, as the recordings of one H200 show it: it takes addresses from the top of the address space
-/// downwards in multiples of 32 MiB, aligned to 32 MiB, and puts a segment at the lowest place where it fits into what
-/// it has taken already. Only the order of addresses matters, and only between free blocks of equal size.
+/// The driver's habit, as the recordings of one H200 show it: it takes stretches of 32 MiB and its multiples from the
+/// top of the address space downwards, and puts a segment into the stretch taken last that has room for it, at the
+/// lowest address. A stretch without segments is given back. Only the order of addresses matters to the allocator,
+/// and only between free blocks of equal size.
 #[derive(Debug, Clone)]
 pub struct VirtualDevice {
     total: u64,
     used: u64,
     /// Address and size of each segment.
     segments: BTreeMap<Address, u64>,
-    /// Address and size of each stretch that was taken from the address space.
-    taken: BTreeMap<Address, u64>,
+    /// Address and size of each stretch taken from the address space, the last one at the end.
+    taken: Vec<(Address, u64)>,
     next_range: Address,
 }
 
@@ -63,11 +64,11 @@ const FIRST_RANGE: Address = 0x3_0000_0000;
 impl VirtualDevice {
     /// A device of `total` bytes, of which `used` belong to others: the context, loaded kernels, other processes.
     pub fn new(total: u64, used: u64) -> Self {
-        Self { total, used, segments: BTreeMap::new(), taken: BTreeMap::new(), next_range: FIRST_RANGE }
+        Self { total, used, segments: BTreeMap::new(), taken: Vec::new(), next_range: FIRST_RANGE }
     }
 
     fn place(&mut self, size: u64) -> Address {
-        for (&start, &length) in &self.taken {
+        for &(start, length) in self.taken.iter().rev() {
             let mut at = start;
             for (&segment, &bytes) in self.segments.range(start..start + length) {
                 if segment - at >= size {
@@ -80,15 +81,17 @@ impl VirtualDevice {
             }
         }
         let length = size.next_multiple_of(GRANULE);
+        let mut stretches = self.taken.clone();
+        stretches.sort_unstable();
         let mut end = TOP;
-        for (&start, &bytes) in self.taken.iter().rev() {
+        for (start, bytes) in stretches.into_iter().rev() {
             // The driver asks the system for one granule more, to be able to align.
             if end - (start + bytes) >= length + GRANULE {
                 break;
             }
             end = start;
         }
-        self.taken.insert(end - length, length);
+        self.taken.push((end - length, length));
         end - length
     }
 }
@@ -107,10 +110,12 @@ impl Device for VirtualDevice {
     fn release(&mut self, address: Address, size: u64) {
         self.used -= size;
         self.segments.remove(&address);
-        if let Some((&start, &length)) = self.taken.range(..=address).next_back()
-            && self.segments.range(start..start + length).next().is_none()
-        {
-            self.taken.remove(&start);
+        let around = self.taken.iter().position(|(start, length)| (*start..start + length).contains(&address));
+        if let Some(at) = around {
+            let (start, length) = self.taken[at];
+            if self.segments.range(start..start + length).next().is_none() {
+                self.taken.remove(at);
+            }
         }
     }
 
@@ -156,7 +161,7 @@ mod tests {
         assert_eq!(reserve(32), 32);
         assert_eq!(reserve(46), 96);
         assert_eq!(reserve(44), 160);
-        assert_eq!(reserve(2), 116, "the lowest place where it fits");
+        assert_eq!(reserve(2), 116, "the lowest place of the last stretch with room for it");
         assert_eq!(reserve(28), 192);
     }
 

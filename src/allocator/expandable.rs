@@ -80,7 +80,8 @@ impl<D: Device> CachingAllocator<D> {
     fn map_block(&mut self, id: BlockId, size: u64) -> Option<()> {
         let block = &self.blocks[id];
         let page = self.ranges.0[block.range as usize].page;
-        let size = size.next_multiple_of(page);
+        // An unmapped block is whole pages, unless a damaged recording said otherwise.
+        let size = size.next_multiple_of(page).min(block.size);
         let (address, pool, lane) = (block.address, block.pool, block.lane);
         if !self.device.map(address, size) {
             return None;
@@ -98,7 +99,7 @@ impl<D: Device> CachingAllocator<D> {
         self.merge(id, next);
         self.insert_free(id);
         let small = is_small(pool);
-        self.reserved += size;
+        self.reserved = self.reserved.saturating_add(size);
         self.stats.reserved_bytes.increase(small, size);
         self.stats.num_device_alloc += 1;
         self.record(Action::SegmentMap, address, size, self.pools.stream(pool, lane));

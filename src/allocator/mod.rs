@@ -28,6 +28,7 @@ mod history;
 mod oom;
 mod pool;
 mod release;
+mod restore;
 mod segment;
 mod settings;
 mod stats;

@@ -16,6 +16,11 @@ impl PoolId {
     /// The pair that everything uses that was not told otherwise.
     pub const DEFAULT: PoolId = PoolId(0);
 
+    /// The number of the pair; 0 is the default one.
+    pub fn number(self) -> u32 {
+        self.0
+    }
+
     pub(super) fn index(self, small: bool) -> u32 {
         self.0 * 2 + u32::from(!small)
     }

@@ -64,7 +64,7 @@ impl<D: Device> CachingAllocator<D> {
             return self.map_expandable_block(request);
         }
         let address = self.device.reserve(request.segment, request.stream)?;
-        self.reserved += request.segment;
+        self.reserved = self.reserved.saturating_add(request.segment);
         self.stats.segment.increase(request.small, 1);
         self.stats.reserved_bytes.increase(request.small, request.segment);
         if request.segment >= self.settings.max_split_size {

@@ -1,0 +1,287 @@
+//! The state before the first entry, inferred by going through the history backwards from the state at its end.
+//!
+//! What remains when every entry has been undone was there before. Its blocks that lived to the end are known to the
+//! byte. Of a block that was freed on the way only the requested size is known; a large one may have carried up to
+//! 1 MiB of slack, which shows when a later block begins behind it, and is taken for none when nothing shows it.
+
+use std::collections::BTreeMap;
+
+use crate::allocator::{
+    Action, Address, BlockState, BlockView, CachingAllocator, Device, PoolId, SMALL_SEGMENT_SIZE, SMALL_SIZE, Segment,
+    Settings, StreamId,
+};
+use crate::snapshot::model::{Entry, Segment as RecordedSegment};
+
+use super::UNKNOWN_TOTAL;
+
+/// What was there before the first entry.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Initial {
+    /// Segments with their blocks, by address.
+    pub segments: Vec<Segment>,
+    /// Blocks that were freed later on: frees without an allocation.
+    pub freed_later: u64,
+    /// Blocks that lived to the end: they have no history.
+    pub without_history: u64,
+    /// Large blocks whose slack is not known, and taken for none.
+    pub assumed_sizes: u64,
+    /// Where each lane's expandable range begins: the lowest address that was ever mapped.
+    ranges: BTreeMap<(StreamId, bool), Address>,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Held {
+    /// The block's size, where it is known.
+    size: Option<u64>,
+    requested: u64,
+    state: BlockState,
+    freed_later: bool,
+}
+
+#[derive(Debug, Clone, Copy)]
+struct Stretch {
+    size: u64,
+    stream: StreamId,
+    is_small: bool,
+    is_expandable: bool,
+}
+
+impl Initial {
+    /// Infers the state before the first of `entries` from the segments after the last.
+    pub(super) fn infer(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
+        let mut stretches = Stretches::default();
+        let mut held: BTreeMap<Address, Held> = BTreeMap::new();
+        let mut ranges: BTreeMap<(StreamId, bool), Address> = BTreeMap::new();
+        for segment in last {
+            let (stream, is_small, is_expandable) = (segment.stream, segment.is_small, segment.is_expandable);
+            stretches.add(segment.address, Stretch { size: segment.total_size, stream, is_small, is_expandable });
+            for block in segment.blocks.iter().filter(|block| block.state != BlockState::Inactive) {
+                let (size, requested) = (Some(block.size), block.requested_size);
+                held.insert(block.address, Held { size, requested, state: block.state, freed_later: false });
+            }
+        }
+        for entry in entries.iter().rev() {
+            let is_small = entry.size == SMALL_SEGMENT_SIZE;
+            let fixed = Stretch { size: entry.size, stream: entry.stream, is_small, is_expandable: false };
+            match entry.action {
+                Action::Alloc => {
+                    held.remove(&entry.address);
+                }
+                Action::FreeCompleted => {
+                    let (requested, state) = (entry.size, BlockState::ActivePendingFree);
+                    held.insert(entry.address, Held { size: None, requested, state, freed_later: true });
+                }
+                Action::FreeRequested => {
+                    if let Some(block) = held.get_mut(&entry.address) {
+                        block.state = BlockState::ActiveAllocated;
+                        block.freed_later = true;
+                    }
+                }
+                Action::SegmentAlloc | Action::SegmentMap => stretches.remove(entry.address, entry.size),
+                Action::SegmentFree => stretches.add(entry.address, fixed),
+                Action::SegmentUnmap => {
+                    // Small ranges grow by 2 MiB, large ones by more: a neighbour tells, or else the size.
+                    let is_small = stretches.near(entry.address, entry.size).unwrap_or(is_small);
+                    stretches.add(entry.address, Stretch { is_small, is_expandable: true, ..fixed });
+                }
+                Action::Snapshot | Action::Oom => {}
+            }
+        }
+        let mut initial = Initial { ranges: BTreeMap::new(), ..Initial::default() };
+        initial.freed_later = held.values().filter(|block| block.freed_later).count() as u64;
+        initial.without_history = held.len() as u64 - initial.freed_later;
+        let slack = Slack::find(entries, &held, &stretches, settings);
+        for (&address, stretch) in &stretches.0 {
+            let segment = tile(address, *stretch, &held, &slack, settings, &mut initial.assumed_sizes);
+            if stretch.is_expandable {
+                let base = ranges.entry((stretch.stream, stretch.is_small)).or_insert(address);
+                *base = address.min(*base);
+            }
+            initial.segments.push(segment);
+        }
+        // Memory may be mapped later below what is mapped now.
+        for entry in entries.iter().filter(|entry| entry.action == Action::SegmentMap) {
+            for ((stream, _), base) in &mut ranges {
+                if *stream == entry.stream && entry.address < *base && *base - entry.address < UNKNOWN_TOTAL / 8 {
+                    *base = entry.address;
+                }
+            }
+        }
+        initial.ranges = ranges;
+        initial
+    }
+
+    /// Whether the history begins at process start.
+    pub fn is_empty(&self) -> bool {
+        self.segments.is_empty() && self.freed_later + self.without_history == 0
+    }
+
+    /// Bytes that were reserved.
+    pub fn reserved(&self) -> u64 {
+        self.segments.iter().map(|segment| segment.total_size).sum()
+    }
+
+    /// Puts the state into an allocator.
+    pub(super) fn restore<D: Device>(&self, allocator: &mut CachingAllocator<D>) {
+        for segment in self.segments.iter().filter(|segment| !segment.is_expandable) {
+            allocator.restore_segment(segment);
+        }
+        for (&(stream, small), &base) in &self.ranges {
+            let stretches: Vec<Segment> = self
+                .segments
+                .iter()
+                .filter(|segment| segment.is_expandable && (segment.stream, segment.is_small) == (stream, small))
+                .cloned()
+                .collect();
+            let page = allocator.settings().page_size(small);
+            allocator.restore_range(base, UNKNOWN_TOTAL.next_multiple_of(page), &stretches);
+        }
+    }
+
+    /// The addresses of the blocks that the program held, or that waited for a stream.
+    pub(super) fn held(&self) -> Vec<Address> {
+        let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
+        blocks.filter(|block| block.state != BlockState::Inactive).map(|block| block.address).collect()
+    }
+}
+
+/// What is reserved, by address. Expandable stretches that touch are one.
+#[derive(Debug, Default)]
+struct Stretches(BTreeMap<Address, Stretch>);
+
+impl Stretches {
+    fn add(&mut self, address: Address, stretch: Stretch) {
+        let (mut start, mut end) = (address, address + stretch.size);
+        if stretch.is_expandable {
+            if let Some((&before, found)) = self.0.range(..start).next_back()
+                && found.is_expandable
+                && before + found.size == start
+            {
+                start = before;
+            }
+            if let Some(after) = self.0.get(&end).filter(|found| found.is_expandable).copied() {
+                self.0.remove(&end);
+                end += after.size;
+            }
+        }
+        self.0.insert(start, Stretch { size: end - start, ..stretch });
+    }
+
+    /// Takes addresses out, also from the middle of a stretch.
+    fn remove(&mut self, address: Address, size: u64) {
+        let Some((&start, &stretch)) = self.0.range(..=address).next_back() else { return };
+        let (end, stretch_end) = (address + size, start + stretch.size);
+        if address >= stretch_end {
+            return;
+        }
+        self.0.remove(&start);
+        if start < address {
+            self.0.insert(start, Stretch { size: address - start, ..stretch });
+        }
+        if end < stretch_end {
+            self.0.insert(end, Stretch { size: stretch_end - end, ..stretch });
+        }
+    }
+
+    /// Whether the stretch beside these addresses belongs to the small pool; None where there is none.
+    fn near(&self, address: Address, size: u64) -> Option<bool> {
+        let before = self.0.range(..address).next_back().filter(|(start, found)| *start + found.size == address);
+        let after = self.0.get_key_value(&(address + size));
+        before.or(after).filter(|(_, found)| found.is_expandable).map(|(_, found)| found.is_small)
+    }
+}
+
+/// The slack that later entries show behind large blocks of unknown size.
+#[derive(Debug, Default)]
+struct Slack(BTreeMap<Address, u64>);
+
+impl Slack {
+    fn find(entries: &[Entry], held: &BTreeMap<Address, Held>, stretches: &Stretches, settings: &Settings) -> Self {
+        // By the end of the rounded request: the block behind it cannot begin later than 1 MiB after.
+        let mut open: BTreeMap<Address, Address> = held
+            .iter()
+            .filter(|(_, block)| block.size.is_none() && block.requested > 0)
+            .map(|(&address, block)| (address + settings.round(block.requested), address))
+            .filter(|(_, address)| {
+                let stretch = stretches.0.range(..=*address).next_back();
+                stretch.is_some_and(|(_, stretch)| !stretch.is_small && !stretch.is_expandable)
+            })
+            .collect();
+        let mut found = BTreeMap::new();
+        for entry in entries {
+            if open.is_empty() {
+                break;
+            }
+            match entry.action {
+                Action::Alloc => {
+                    let behind = open.range(entry.address.saturating_sub(SMALL_SIZE)..=entry.address).next_back();
+                    if let Some((&end, &block)) = behind {
+                        found.insert(block, entry.address - end);
+                        open.remove(&end);
+                    }
+                }
+                Action::FreeCompleted => {
+                    open.retain(|_, block| *block != entry.address);
+                }
+                _ => {}
+            }
+        }
+        Slack(found)
+    }
+}
+
+/// A segment with its blocks, and the free blocks between them.
+fn tile(
+    address: Address,
+    stretch: Stretch,
+    held: &BTreeMap<Address, Held>,
+    slack: &Slack,
+    settings: &Settings,
+    assumed: &mut u64,
+) -> Segment {
+    let end = address + stretch.size;
+    let mut segment = Segment {
+        address,
+        total_size: stretch.size,
+        allocated_size: 0,
+        active_size: 0,
+        requested_size: 0,
+        stream: stretch.stream,
+        pool: PoolId::DEFAULT,
+        is_small: stretch.is_small,
+        is_expandable: stretch.is_expandable,
+        tag: 0,
+        blocks: Vec::new(),
+    };
+    let mut at = address;
+    let push = |segment: &mut Segment, address, size, requested_size, state| {
+        if size > 0 {
+            segment.blocks.push(BlockView { address, size, requested_size, state, tag: 0 });
+        }
+    };
+    let mut inside = held.range(address..end).peekable();
+    while let Some((&start, block)) = inside.next() {
+        if start < at {
+            continue;
+        }
+        push(&mut segment, at, start - at, 0, BlockState::Inactive);
+        let room = inside.peek().map_or(end, |(next, _)| **next) - start;
+        let size = block.size.unwrap_or_else(|| {
+            let rounded = settings.round(block.requested).min(room);
+            let rest = room - rounded;
+            let keeps_rest = !stretch.is_small && !settings.expandable_segments;
+            if keeps_rest && (rest <= SMALL_SIZE || rounded >= settings.max_split_size) {
+                return room;
+            }
+            if keeps_rest && !slack.0.contains_key(&start) {
+                *assumed += 1;
+            }
+            rounded + slack.0.get(&start).copied().unwrap_or(0).min(rest)
+        });
+        let size = size.min(room);
+        push(&mut segment, start, size, block.requested, block.state);
+        at = start + size;
+    }
+    push(&mut segment, at, end - at, 0, BlockState::Inactive);
+    segment
+}

@@ -1,0 +1,327 @@
+//! The history under its own settings, entry by entry.
+
+use std::collections::HashMap;
+
+use crate::allocator::{Action, Address, CachingAllocator, Settings, Stats};
+use crate::snapshot::model::{Entry, Snapshot};
+
+use super::damage::{self, Damage};
+use super::device::RecordedDevice;
+use super::initial::Initial;
+use super::limit::{self, InferredLimit};
+use super::program::{OTHER_STREAM, Operation, Program};
+
+/// How many differences are described.
+const DESCRIBED: usize = 5;
+/// How many explanations of one window are tried.
+const ATTEMPTS: usize = 64;
+
+/// What the model did with a recorded history.
+#[derive(Debug, Clone)]
+pub struct Recorded {
+    /// The state before the first entry.
+    pub initial: Initial,
+    /// What the process may reserve: as given, or as inferred.
+    pub limit: Option<u64>,
+    /// The bounds of an inferred limit.
+    pub inferred_limit: Option<InferredLimit>,
+    /// The counters at the end.
+    pub stats: Stats,
+    /// Entries at which model and recording differ.
+    pub mismatches: u64,
+    /// The first few of them.
+    pub described: Vec<Mismatch>,
+    /// What the program did.
+    pub program: Program,
+}
+
+/// A difference between model and recording.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Mismatch {
+    /// The number of the entry.
+    pub entry: usize,
+    /// What it says.
+    pub recorded: String,
+    /// What the model does.
+    pub model: String,
+}
+
+/// Replays the history of a device under its own settings. `limit` is what the process was allowed to reserve, where
+/// it is known.
+///
+/// # Errors
+/// [`Damage`] for a history that no allocator can have.
+pub fn recorded(
+    snapshot: &Snapshot,
+    device: usize,
+    settings: &Settings,
+    limit: Option<u64>,
+) -> Result<Recorded, Damage> {
+    let entries = snapshot.traces.get(device).map_or(&[][..], Vec::as_slice);
+    let last: Vec<_> = snapshot.segments.iter().filter(|segment| segment.device == device).collect();
+    damage::check(entries, &last)?;
+    let initial = Initial::infer(entries, &last, settings);
+    damage::check_initial(&initial)?;
+    let inferred_limit = match limit {
+        Some(_) => None,
+        None => limit::infer(entries, settings, initial.reserved()),
+    };
+    let limit = limit.or(inferred_limit.map(|inferred| inferred.at_most));
+    let mut allocator = CachingAllocator::new(settings.clone(), limit, RecordedDevice::new(entries));
+    initial.restore(&mut allocator);
+    let held = initial.held();
+    let mut replay = Replay {
+        entries,
+        allocator,
+        numbers: held.iter().copied().zip(0..).collect(),
+        places: held.iter().map(|address| (*address, *address)).collect(),
+        program: Program { operations: Vec::new(), blocks: held.len(), held },
+        mismatches: 0,
+        described: Vec::new(),
+    };
+    replay.run();
+    Ok(Recorded {
+        initial,
+        limit,
+        inferred_limit,
+        stats: *replay.allocator.stats(),
+        mismatches: replay.mismatches,
+        described: replay.described,
+        program: replay.program,
+    })
+}
+
+type Model<'a> = CachingAllocator<RecordedDevice<'a>>;
+
+struct Replay<'a> {
+    entries: &'a [Entry],
+    allocator: Model<'a>,
+    /// The number of the block at a recorded address.
+    numbers: HashMap<Address, u32>,
+    /// Where the model has the block of a recorded address: the same address while they agree.
+    places: HashMap<Address, Address>,
+    program: Program,
+    mismatches: u64,
+    described: Vec<Mismatch>,
+}
+
+/// One explanation of the entries before a request: the first `completed` of them were found finished when the request
+/// began, after the cache had been emptied or not.
+#[derive(Debug, Clone, Copy)]
+struct Explanation {
+    completed: usize,
+    emptied: bool,
+}
+
+impl Replay<'_> {
+    fn run(&mut self) {
+        let mut at = 0;
+        while at < self.entries.len() {
+            // Entries that belong to the operation which ends the window, or to a call that left no entry of its own.
+            let start = at;
+            while self.entries.get(at).is_some_and(|entry| {
+                !matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested | Action::Snapshot)
+            }) {
+                at += 1;
+            }
+            match self.entries.get(at) {
+                Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
+                    self.request(start, at);
+                    at += 1;
+                }
+                other => {
+                    self.between(start, at);
+                    if other.is_some_and(|entry| entry.action == Action::FreeRequested) {
+                        at = self.free(at);
+                    } else {
+                        at += 1;
+                    }
+                }
+            }
+        }
+    }
+
+    /// A free, and its completion if that follows at once. Returns what comes next.
+    fn free(&mut self, at: usize) -> usize {
+        let address = self.entries[at].address;
+        let completed = self
+            .entries
+            .get(at + 1)
+            .is_some_and(|next| next.action == Action::FreeCompleted && next.address == address);
+        let number = self.number(address);
+        let place = self.places.get(&address).copied().unwrap_or(address);
+        self.allocator.device_mut().open(at, at + 1);
+        if !completed {
+            let _ = self.allocator.record_stream(place, OTHER_STREAM);
+        }
+        if self.allocator.free(place).is_err() {
+            self.allocator.device_mut().differ("the model holds no such block".to_owned());
+        }
+        self.count();
+        if let Some(number) = number {
+            self.program.operations.push(if completed {
+                Operation::Free(number)
+            } else {
+                Operation::FreeLater(number)
+            });
+        }
+        if completed {
+            self.places.remove(&address);
+            return at + 2;
+        }
+        at + 1
+    }
+
+    /// Entries with no request behind them: streams finished, or the cache was emptied.
+    fn between(&mut self, start: usize, end: usize) {
+        if start == end {
+            return;
+        }
+        let window = &self.entries[start..end];
+        let completions = window.iter().filter(|entry| entry.action == Action::FreeCompleted).count();
+        if completions == window.len() && completions < self.allocator.pending().len() {
+            self.complete(start, end);
+            return;
+        }
+        self.allocator.device_mut().open(start, end);
+        self.allocator.empty_cache();
+        self.allocator.device_mut().close();
+        self.count();
+        self.program.operations.push(Operation::EmptyCache);
+    }
+
+    /// Completes the frees of these entries.
+    fn complete(&mut self, start: usize, end: usize) {
+        for entry in &self.entries[start..end] {
+            let place = self.places.remove(&entry.address).unwrap_or(entry.address);
+            if self.allocator.complete_free(place).is_err() {
+                self.allocator.device_mut().open(start, start);
+                self.allocator.device_mut().differ("the model has no such block waiting".to_owned());
+                self.count();
+            }
+            if let Some(number) = self.number(entry.address) {
+                self.program.operations.push(Operation::Complete(number));
+            }
+        }
+    }
+
+    fn request(&mut self, start: usize, at: usize) {
+        let window = &self.entries[start..at];
+        let leading = window.iter().take_while(|entry| entry.action == Action::FreeCompleted).count();
+        let plain = window.iter().all(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
+        let obvious = Explanation { completed: leading, emptied: false };
+        let explanation = if plain {
+            obvious
+        } else {
+            let others = [Explanation { completed: 0, emptied: true }]
+                .into_iter()
+                .chain((0..leading).rev().map(|completed| Explanation { completed, emptied: false }));
+            let mut best = (u64::MAX, obvious);
+            for explanation in std::iter::once(obvious).chain(others.take(ATTEMPTS)) {
+                let mut trial = self.allocator.clone();
+                let _ = attempt(self.entries, &self.places, &mut trial, start, at, explanation);
+                if trial.device().mismatches < best.0 {
+                    best = (trial.device().mismatches, explanation);
+                }
+                if best.0 == 0 {
+                    break;
+                }
+            }
+            best.1
+        };
+        if explanation.emptied {
+            self.program.operations.push(Operation::EmptyCache);
+        } else {
+            for entry in &window[..explanation.completed] {
+                if let Some(&number) = self.numbers.get(&entry.address) {
+                    self.program.operations.push(Operation::Complete(number));
+                }
+            }
+        }
+        let place = attempt(self.entries, &self.places, &mut self.allocator, start, at, explanation);
+        self.count();
+        for entry in window.iter().filter(|entry| entry.action == Action::FreeCompleted) {
+            self.places.remove(&entry.address);
+        }
+        let entry = &self.entries[at];
+        let (size, stream) = (entry.size, entry.stream);
+        match (entry.action, place) {
+            (Action::Oom, place) => {
+                if let Some(place) = place {
+                    let _ = self.allocator.free(place);
+                }
+                self.program.operations.push(Operation::Refused { size, stream });
+            }
+            (_, place) => {
+                self.places.insert(entry.address, place.unwrap_or(0));
+                let number = u32::try_from(self.program.blocks).unwrap_or(u32::MAX);
+                self.numbers.insert(entry.address, number);
+                self.program.blocks += 1;
+                self.program.operations.push(Operation::Malloc { size, stream });
+            }
+        }
+    }
+
+    fn number(&self, address: Address) -> Option<u32> {
+        self.numbers.get(&address).copied()
+    }
+
+    /// Adds the differences of the window to the total.
+    fn count(&mut self) {
+        let device = self.allocator.device_mut();
+        if device.mismatches == 0 {
+            return;
+        }
+        self.mismatches += device.mismatches;
+        if self.described.len() < DESCRIBED
+            && let Some((entry, model)) = device.first.take()
+            && let Some(recorded) = self.entries.get(entry)
+        {
+            self.described.push(Mismatch {
+                entry,
+                recorded: format!("{} of {} bytes at {:#x}", recorded.action.name(), recorded.size, recorded.address),
+                model,
+            });
+        }
+    }
+}
+
+/// Does a request under one explanation, and compares it with the recording. Returns where the model put it.
+fn attempt(
+    entries: &[Entry],
+    places: &HashMap<Address, Address>,
+    model: &mut Model<'_>,
+    start: usize,
+    at: usize,
+    explanation: Explanation,
+) -> Option<Address> {
+    let mut next = start;
+    let mut refused = 0;
+    if explanation.emptied {
+        model.device_mut().open(start, at);
+        model.empty_cache();
+        next = model.device().position();
+        refused = model.device().mismatches;
+    } else {
+        for entry in &entries[start..start + explanation.completed] {
+            let place = places.get(&entry.address).copied().unwrap_or(entry.address);
+            refused += u64::from(model.complete_free(place).is_err());
+            next += 1;
+        }
+    }
+    let entry = &entries[at];
+    model.device_mut().open(next, at);
+    model.device_mut().mismatches = refused;
+    let place = model.malloc(entry.size, entry.stream).ok();
+    let device = model.device_mut();
+    device.close();
+    match (entry.action, place) {
+        (Action::Oom, Some(place)) => device.differ(format!("the model serves it at {place:#x}")),
+        (Action::Alloc, None) => device.differ("the model refuses it".to_owned()),
+        (Action::Alloc, Some(place)) if place != entry.address => {
+            device.differ(format!("the model serves it at {place:#x}"));
+        }
+        _ => {}
+    }
+    place
+}

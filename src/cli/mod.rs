@@ -7,6 +7,7 @@ mod axes;
 mod cancel;
 mod collate;
 mod compare;
+mod completions;
 mod console;
 mod doctor;
 mod format;
@@ -15,6 +16,7 @@ mod plan;
 mod planning;
 mod progress;
 mod run;
+mod schema;
 mod status;
 mod sweep;
 
@@ -70,6 +72,10 @@ enum Command {
     Cancel(cancel::Args),
     /// Show what is found on this machine, and what to do about what is not
     Doctor(doctor::Args),
+    /// Print the JSON schema of experiment files, for editors
+    Schema(schema::Args),
+    /// Print the completions of a shell
+    Completions(completions::Args),
 }
 
 /// Runs the command line and says what the process ends with.
@@ -92,6 +98,8 @@ pub fn main() -> Exit {
         Command::Status(args) => status::run(&args, &mut console),
         Command::Cancel(args) => cancel::run(&args, &mut console),
         Command::Doctor(args) => doctor::run(&args, &mut console),
+        Command::Schema(args) => schema::run(&args, &mut console),
+        Command::Completions(args) => completions::run(&args, &mut console),
     };
     done.unwrap_or_else(|stop| console.stop(&stop))
 }

@@ -12,6 +12,7 @@ mod builtin;
 mod layout;
 mod reader;
 mod relations;
+mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -23,6 +24,7 @@ use crate::protocol::{Axis, DeviceModel, Hypothesis, ModelConfig, SlurmSettings,
 
 pub use builtin::{device_models, presets};
 pub(crate) use relations::{BASE_LABEL, missing};
+pub use schema::schema;
 
 /// A thing, and where it stands in the experiment file.
 #[derive(Debug, Clone, PartialEq)]

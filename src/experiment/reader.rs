@@ -303,7 +303,6 @@ impl Reader<'_> {
                         Some(Located { value, span: item.span() })
                     })
                     .collect();
-                self.repeated(axis, &values);
                 if self.problems.len() > before {
                     return None;
                 }
@@ -318,20 +317,6 @@ impl Reader<'_> {
             return None;
         }
         Some(values)
-    }
-
-    fn repeated(&mut self, axis: Axis, values: &[Located<Value>]) {
-        let mut seen: BTreeMap<&Value, &Range<usize>> = BTreeMap::new();
-        for Located { value, span } in values {
-            if let Some(first) = seen.insert(value, span) {
-                let diagnostic =
-                    Diagnostic::error(format!("`{axis}` in [sweep] has the value {} twice", axis.show(value)))
-                        .at(self.source, span.clone(), "again here")
-                        .at(self.source, first.clone(), "first here")
-                        .help("keep one of them: a run is never made twice");
-                self.problems.push(diagnostic);
-            }
-        }
     }
 
     /// `{ from, to, factor }` or `{ from, to, step }`, both ends included where they are met.

@@ -1,6 +1,6 @@
 //! What no single value shows: how the parts of an experiment fit together.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
 use super::reader::first_line;
@@ -15,6 +15,7 @@ pub(crate) const BASE_LABEL: &str = "base";
 pub(super) fn problems(experiment: &Experiment) -> Vec<Diagnostic> {
     let mut problems = Vec::new();
     zips(experiment, &mut problems);
+    repetitions(experiment, &mut problems);
     labels(experiment, &mut problems);
     devices(experiment, &mut problems);
     for written in &experiment.hypotheses {
@@ -72,6 +73,25 @@ fn zips(experiment: &Experiment, problems: &mut Vec<Diagnostic>) {
             seen.push(zipped);
         }
         lengths(experiment, group, problems);
+    }
+}
+
+/// A value twice is a mistake where it would be the same run twice: not on an axis that advances together with others.
+fn repetitions(experiment: &Experiment, problems: &mut Vec<Diagnostic>) {
+    let zipped = |axis: Axis| experiment.zips.iter().flatten().any(|zipped| zipped.value == axis);
+    for swept in experiment.sweep.iter().filter(|swept| !zipped(swept.axis)) {
+        let source = swept.typed.as_ref().unwrap_or(&experiment.source);
+        let mut seen: BTreeMap<&Value, &Range<usize>> = BTreeMap::new();
+        for Located { value, span } in &swept.values {
+            if let Some(first) = seen.insert(value, span) {
+                let message = format!("`{}` in [sweep] has the value {} twice", swept.axis, swept.axis.show(value));
+                let problem = Diagnostic::error(message)
+                    .at(source, span.clone(), "again here")
+                    .at(source, first.clone(), "first here")
+                    .help("keep one of them: a run is never made twice");
+                problems.push(problem);
+            }
+        }
     }
 }
 

@@ -1,0 +1,155 @@
+//! The schema of experiments agrees with what memlab reads, and the file in experiments/ with the schema.
+#![expect(clippy::unwrap_used, reason = "a schema of another form fails the test")]
+
+mod support;
+
+use std::path::Path;
+
+use serde_json::Value;
+use support::{Folder, data};
+
+#[test]
+fn the_file_beside_the_experiments_is_up_to_date() {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments/experiment.schema.json");
+    let schema = Folder::new().memlab(&["schema"]).expect(0).stdout;
+    if std::env::var_os("MEMLAB_BLESS").is_some() {
+        std::fs::write(&path, &schema).unwrap();
+    }
+    let there = std::fs::read_to_string(&path).unwrap();
+    assert!(there == schema, "{} is out of date: run the tests with MEMLAB_BLESS=1", path.display());
+}
+
+#[test]
+fn what_memlab_reads_the_schema_accepts() {
+    let experiments = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments");
+    let mut paths: Vec<_> = std::fs::read_dir(experiments).unwrap().map(|entry| entry.unwrap().path()).collect();
+    paths.retain(|path| path.extension().is_some_and(|extension| extension == "toml"));
+    assert!(paths.len() >= 6, "{paths:?}");
+    paths.push(data("whole_language.toml"));
+    let schema = memlab::experiment::schema();
+    for path in paths {
+        let problems = check(&schema, &json(&std::fs::read_to_string(&path).unwrap()), "");
+        assert!(problems.is_empty(), "{}: {problems:?}", path.display());
+    }
+}
+
+#[test]
+fn what_memlab_refuses_for_its_form_the_schema_refuses() {
+    let schema = memlab::experiment::schema();
+    for name in [
+        "key_unknown",
+        "batch_of_zero",
+        "boolean_as_text",
+        "list_outside_sweep",
+        "one_value_in_sweep",
+        "axis_empty",
+        "range_incomplete",
+        "range_unknown_key",
+        "exclude_without_reason",
+        "preset_incomplete",
+        "device_unknown",
+        "slurm_setup_as_text",
+        "hypothesis_unknown_indicator",
+        "name_with_slash",
+        "timeout_without_unit",
+        "zip_without_groups",
+    ] {
+        let text = std::fs::read_to_string(data("bad").join(format!("{name}.toml"))).unwrap();
+        assert!(!check(&schema, &json(&text), "").is_empty(), "{name}");
+    }
+}
+
+fn json(toml: &str) -> Value {
+    fn convert(value: toml::Value) -> Value {
+        match value {
+            toml::Value::Datetime(day) => Value::String(day.to_string()),
+            toml::Value::Table(table) => table.into_iter().map(|(key, value)| (key, convert(value))).collect(),
+            toml::Value::Array(list) => list.into_iter().map(convert).collect(),
+            toml::Value::String(text) => text.into(),
+            toml::Value::Integer(number) => number.into(),
+            toml::Value::Float(number) => number.into(),
+            toml::Value::Boolean(on) => on.into(),
+        }
+    }
+    convert(toml::Value::Table(toml.parse().unwrap()))
+}
+
+/// As much of draft 7 as the schema uses; what it does not know is a failure, so that nothing is passed over.
+fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
+    let mut problems = Vec::new();
+    let mut refuse = |wrong: bool, why: &str| {
+        if wrong {
+            problems.push(format!("{at}: {why}"));
+        }
+    };
+    let empty = serde_json::Map::new();
+    let mut inside = Vec::new();
+    for (key, rule) in schema.as_object().unwrap() {
+        match key.as_str() {
+            "$schema" | "title" | "description" | "examples" | "default" => {}
+            "type" => refuse(
+                match rule.as_str().unwrap() {
+                    "object" => !value.is_object(),
+                    "array" => !value.is_array(),
+                    "string" => !value.is_string(),
+                    "integer" => !value.is_i64() && !value.is_u64(),
+                    "number" => !value.is_number(),
+                    "boolean" => !value.is_boolean(),
+                    other => panic!("type {other}"),
+                },
+                "type",
+            ),
+            "enum" => refuse(!rule.as_array().unwrap().contains(value), "enum"),
+            "minimum" => refuse(value.as_f64().is_some_and(|value| value < rule.as_f64().unwrap()), "minimum"),
+            "maximum" => refuse(value.as_f64().is_some_and(|value| value > rule.as_f64().unwrap()), "maximum"),
+            "minLength" => refuse(value.as_str() == Some(""), "minLength"),
+            "minItems" => {
+                refuse(value.as_array().is_some_and(|list| (list.len() as u64) < rule.as_u64().unwrap()), "minItems");
+            }
+            "maxItems" => {
+                refuse(value.as_array().is_some_and(|list| list.len() as u64 > rule.as_u64().unwrap()), "maxItems");
+            }
+            "pattern" => refuse(!is_a_name(value.as_str().unwrap_or_default()), "pattern"),
+            "required" => {
+                let missing = |name: &&Value| value.get(name.as_str().unwrap()).is_none();
+                refuse(value.is_object() && rule.as_array().unwrap().iter().any(|name| missing(&name)), "required");
+            }
+            "anyOf" => refuse(rule.as_array().unwrap().iter().all(|rule| !check(rule, value, at).is_empty()), "anyOf"),
+            "items" => {
+                let items = value.as_array().into_iter().flatten().enumerate();
+                inside.extend(items.flat_map(|(index, item)| check(rule, item, &format!("{at}[{index}]"))));
+            }
+            "properties" | "additionalProperties" => {
+                let properties = schema.get("properties").and_then(Value::as_object).unwrap_or(&empty);
+                for (name, item) in value.as_object().into_iter().flatten() {
+                    let at = format!("{at}.{name}");
+                    match (properties.get(name), rule) {
+                        (Some(rule), _) if key == "properties" => inside.extend(check(rule, item, &at)),
+                        (None, Value::Bool(false)) => inside.push(format!("{at}: unknown")),
+                        (None, rule) if key == "additionalProperties" => inside.extend(check(rule, item, &at)),
+                        _ => {}
+                    }
+                }
+            }
+            other => panic!("the schema uses `{other}`, which this test does not know"),
+        }
+    }
+    problems.extend(inside);
+    problems
+}
+
+/// The one pattern that the schema has.
+fn is_a_name(name: &str) -> bool {
+    let allowed = |c: char| c.is_ascii_alphanumeric() || "_.-".contains(c);
+    name.chars().next().is_some_and(|first| first.is_ascii_alphanumeric())
+        && name.chars().all(allowed)
+        && name.len() <= 64
+}
+
+#[test]
+fn completions_name_the_commands() {
+    for shell in ["bash", "zsh", "fish"] {
+        let done = Folder::new().memlab(&["completions", shell]).expect(0);
+        assert!(done.stdout.contains("compare") && done.stdout.contains("plan"), "{shell}");
+    }
+}

@@ -121,5 +121,5 @@ fn imports_follow_the_design() {
 #[test]
 fn the_reading_of_use_lines_finds_what_it_must() {
     let text = "// crate::cli::x\nuse crate::{diag::{A, B}, store, exec::{self, C}};\nlet x = crate::plan::expand();\n$crate::no";
-    assert_eq!(Vec::from_iter(named(text, "crate")), ["diag", "exec", "plan", "store"]);
+    assert_eq!(named(text, "crate").into_iter().collect::<Vec<_>>(), ["diag", "exec", "plan", "store"]);
 }

@@ -15,7 +15,8 @@ use crate::store::ResultsFolder;
 Example:
   memlab collate runs/alpha_batch
 
-Can be run at any time, also while runs go on. Ends with 4 if a run failed or is missing, and with 5 if a report cannot be read.")]
+Can be run at any time, also while runs go on. Ends with 4 if a run failed, is missing, or left a
+damaged report.")]
 pub(super) struct Args {
     /// The results folder of an experiment
     #[arg(value_name = "DIR")]
@@ -46,9 +47,7 @@ pub(super) fn write(folder: &ResultsFolder, collation: &Collation, console: &mut
     if !collation.unplanned.is_empty() {
         console.note(&format!("not in the plan any more, and not tabulated: {}", collation.unplanned.join(", ")));
     }
-    Ok(match (collation.damaged.is_empty(), collate::is_complete(&collation.rows)) {
-        (true, true) => Exit::Success,
-        (true, false) => Exit::RunFailed,
-        (false, _) => Exit::Undecided,
-    })
+    let damaged = if collation.damaged.is_empty() { Exit::Success } else { Exit::Undecided };
+    let failed = if collate::is_complete(&collation.rows) { Exit::Success } else { Exit::RunFailed };
+    Ok(failed.worst(damaged))
 }

@@ -19,6 +19,9 @@ use crate::experiment::Experiment;
 use crate::protocol::{Outcome, PlanFile, PlannedRun};
 use crate::store::{ResultsFolder, State};
 
+/// So many failed runs are named at the end of a sweep.
+const SHOWN: usize = 10;
+
 /// What to run, and how.
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
@@ -178,10 +181,19 @@ fn to_run(args: &Args, plan: &PlanFile, folder: &ResultsFolder, machine: &Machin
 
 /// Says how the runs ended, and where everything is.
 fn summarise(folder: &ResultsFolder, rows: &[Row], console: &mut Console) {
-    for row in rows.iter().filter(|row| row.outcome().is_some_and(|outcome| !outcome.is_finished())) {
+    let failed: Vec<&Row> =
+        rows.iter().filter(|row| row.outcome().is_some_and(|outcome| !outcome.is_finished())).collect();
+    for row in failed.iter().take(SHOWN) {
         let log = shown(&folder.run(&row.run_id).log_path(0));
         let why = row.state.message().unwrap_or("no reason is known");
         console.note(&format!("{}: {}: {why} ({log})", row.run_id, row.state.name()));
+    }
+    if failed.len() > SHOWN {
+        console.note(&format!(
+            "and {} more, which `memlab status {}` shows",
+            failed.len() - SHOWN,
+            shown(folder.path())
+        ));
     }
     console.note(&format!("{} runs: {}", rows.len(), collate::tally(rows)));
     console.note(&format!("results.csv, samples.csv and comparison.md are in {}", shown(folder.path())));

@@ -22,7 +22,7 @@ use crate::protocol::{self, Outcome, Phase, Provenance, Report, Request, SCHEMA_
 use crate::store::{self, hostname};
 
 /// How long the other ranks may go on after one failed: enough to leave word of what they saw.
-const RANK_GRACE: Duration = Duration::from_secs(5);
+const RANK_GRACE: Duration = Duration::from_secs(3);
 /// How long a worker may take beyond its time limit, which it keeps itself, and to end when it is asked to.
 const GRACE: Duration = Duration::from_secs(2);
 

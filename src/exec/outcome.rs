@@ -43,7 +43,10 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
     let Evidence { report, exit: (rank, exit), said, stopped, host_ran_out, log } = evidence;
     let report = match report {
         Ok(report) => report,
-        Err(damage) => return (Outcome::Error, Some(format!("the worker left a damaged report: {}", damage.message))),
+        Err(damage) => {
+            let why = damage.labels.first().map_or(&damage.message, |label| &label.message);
+            return (Outcome::Error, Some(format!("the worker left a damaged report: {why}")));
+        }
     };
     if let Some(report) = report {
         let outcome = report.outcome();

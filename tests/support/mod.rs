@@ -40,6 +40,18 @@ impl Folder {
         command
     }
 
+    /// The same with the stand-in for the worker, which does what a run's seed tells it to (tests/support/worker.sh).
+    pub(crate) fn command_with_worker(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.env("MEMLAB_WORKER", Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/worker.sh"));
+        command
+    }
+
+    /// Runs `memlab` with the stand-in to its end.
+    pub(crate) fn with_worker(&self, args: &[&str]) -> Done {
+        Done::of(self.command_with_worker(args).output().unwrap())
+    }
+
     /// Runs `memlab` to its end.
     pub(crate) fn memlab(&self, args: &[&str]) -> Done {
         Done::of(self.command(args).output().unwrap())

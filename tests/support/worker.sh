@@ -43,8 +43,8 @@ sample() { samples="$samples,{\"allocated_mib\":$1,\"device_used_mib\":600,\"pea
 say -1 after_model
 case $seed in
     101) echo 'cannot do this' >&2; exit 1 ;;
-    102) sleep 600 & wait; exit 1 ;;
-    103) trap '' TERM; while :; do sleep 1; done ;;
+    102) cat > /dev/null; exit 1 ;; # until its lifeline is cut
+    103) trap '' TERM; while :; do sleep 1; done ;; # until it is killed
     104) kill -KILL $$ ;;
     105) printf '{"batch_size_per_device": 1, "case"' > "$report"; exit 0 ;;
     106) exit 0 ;;
@@ -52,7 +52,7 @@ case $seed in
     109) echo 'a library that prints' ;;
     110) kill -SEGV $$ ;;
     111) echo '{"event":"end","outcome":"error","message":"the loss is not finite"}'; exit 1 ;;
-    112) [ "$rank" = 1 ] && { echo 'rank 1 fails' >&2; exit 1; }; sleep 600 & wait; exit 1 ;;
+    112) [ "$rank" = 1 ] && { echo 'rank 1 fails' >&2; exit 1; }; cat > /dev/null; exit 1 ;;
     113) echo "$CUDA_VISIBLE_DEVICES $RANK $LOCAL_RANK $WORLD_SIZE ${MEMLAB_RENDEZVOUS##*/}" >&2; sleep 0.2 ;;
 esac
 [ "$rank" = 0 ] || exit 0

@@ -65,35 +65,51 @@ mod worker {
         }
     }
 
-    /// Compiles the C++ part into one archive. libtorch's headers take a minute, and this script runs again whenever a
-    /// source changes, so an archive made from the same files in the same way is kept.
+    /// Compiles the C++ part into one archive. libtorch's headers make each file slow to compile, and this script runs
+    /// again whenever a source changes, so an object made from the same sources in the same way is kept.
     fn compile(libraries: &Path) -> PathBuf {
         for variable in ["CXX", "CXXFLAGS", "MEMLAB_CXX_WARNINGS"] {
             println!("cargo::rerun-if-env-changed={variable}");
         }
-        let sources: Vec<PathBuf> = files_below(Path::new(NATIVE))
-            .into_iter()
-            .filter(|file| file.extension().is_some_and(|e| e == "cpp"))
-            .collect();
         let include = libraries.with_file_name("include");
         let mut build = cc::Build::new();
         build.cpp(true).std("c++17").define("_GLIBCXX_USE_CXX11_ABI", "1").extra_warnings(true).cargo_metadata(false);
+        // Debug information more than doubles the time.
+        build.debug(false);
         // CI turns warnings into errors; elsewhere a compiler newer than these sources may warn of something new.
         build.warnings_into_errors(env::var_os("MEMLAB_CXX_WARNINGS").is_some_and(|value| value == "deny"));
         for folder in [include.clone(), include.join("torch/csrc/api/include")] {
             // As system headers: their warnings are not ours.
             build.flag("-isystem").flag(folder);
         }
+
         let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-        let (archive, stamp) = (out.join("libmemlab_native.a"), out.join("native.stamp"));
+        let named = |source: &Path, extension: &str| {
+            out.join(source.file_name().expect("a source has a name")).with_extension(extension)
+        };
+        let (sources, headers): (Vec<PathBuf>, Vec<PathBuf>) = files_below(Path::new(NATIVE))
+            .into_iter()
+            .filter(|file| file.extension().is_some_and(|e| e == "cpp" || e == "h"))
+            .partition(|file| file.extension().is_some_and(|e| e == "cpp"));
         let compiler = build.get_compiler();
-        let made_from =
-            format!("{:016x} {:?} {:?}", hash_of(&[PathBuf::from(NATIVE)]), compiler.path(), compiler.args());
-        if !archive.exists() || fs::read_to_string(&stamp).ok().as_ref() != Some(&made_from) {
-            build.files(sources).compile("memlab_native");
-            fs::write(&stamp, made_from).expect("OUT_DIR is writable");
+        let made_from = |source: &PathBuf| {
+            let hash = hash_of(&[&headers[..], std::slice::from_ref(source)].concat());
+            format!("{hash:016x} {:?} {:?}", compiler.path(), compiler.args())
+        };
+        let stale: Vec<&PathBuf> = sources
+            .iter()
+            .filter(|source| {
+                let stamp = fs::read_to_string(named(source, "stamp")).unwrap_or_default();
+                stamp != made_from(source) || !named(source, "o").exists()
+            })
+            .collect();
+        let objects = build.clone().files(&stale).compile_intermediates();
+        for (source, object) in stale.into_iter().zip(objects) {
+            fs::rename(object, named(source, "o")).expect("OUT_DIR is writable");
+            fs::write(named(source, "stamp"), made_from(source)).expect("OUT_DIR is writable");
         }
-        archive
+        build.objects(sources.iter().map(|source| named(source, "o"))).compile("memlab_native");
+        out.join("libmemlab_native.a")
     }
 
     /// FNV-1a over the names and contents of files and of all files below folders: the same on every machine.

@@ -76,3 +76,34 @@ fn an_empty_folder_gives_nothing_to_compare() {
     let done = folder.memlab(&["compare", "empty"]).expect(5);
     insta::assert_snapshot!(done.stderr);
 }
+
+#[test]
+fn two_folders_are_compared_run_by_run() {
+    let folder = Folder::new();
+    for name in ["alpha-small-b1-s6-fp32", "beta-small-b2-s6-fp32", "gamma-small-b2-s6-fp32"] {
+        let text = std::fs::read_to_string(data(&format!("reports/{name}.json"))).expect("a report");
+        folder.write(&format!("one/{name}.json"), &text);
+        if name.starts_with("beta") {
+            folder.write(&format!("two/{name}.json"), &text.replace("239.5048828125", "250.5048828125"));
+        } else if name.starts_with("gamma") {
+            folder.write("two/other.json", &text);
+        } else {
+            folder.write(&format!("two/{name}.json"), &text);
+        }
+    }
+    let done = folder.memlab(&["compare", "one", "two"]).expect(0);
+    insta::assert_snapshot!(format!("{}{}", done.stdout, done.stderr));
+    let everything = folder.memlab(&["compare", "--format", "csv", "one", "two"]).expect(0);
+    assert_eq!(everything.stdout.lines().count(), 1 + 2 * 5, "{}", everything.stdout);
+}
+
+#[test]
+fn folders_without_a_common_run_are_one_table() {
+    let folder = Folder::new();
+    for (place, name) in [("one", "alpha-small-b1-s6-fp32"), ("two", "beta-small-b2-s6-fp32")] {
+        let text = std::fs::read_to_string(data(&format!("reports/{name}.json"))).expect("a report");
+        folder.write(&format!("{place}/{name}.json"), &text);
+    }
+    let done = folder.memlab(&["compare", "one", "two"]).expect(0);
+    assert!(done.stdout.contains("alpha-small") && done.stdout.contains("beta-small"), "{}", done.stdout);
+}

@@ -56,11 +56,13 @@ fn option(definition: &'static Definition) -> Arg {
     let long = name.replace('_', "-");
     let arg = Arg::new(name);
     if kind == Kind::Switch {
-        return arg.long(format!("no-{long}")).action(ArgAction::SetTrue).help(format!("Turn off {name}: {help}"));
+        let help = format!("Set {name} to false: {help}");
+        return arg.long(format!("no-{long}")).action(ArgAction::SetTrue).help(help);
     }
+    let help = sentence(help);
     let help = match default {
         Some(default) => format!("{help} [default: {default}]"),
-        None => help.to_owned(),
+        None => help,
     };
     let arg = arg.long(long).help(help).required(default.is_none()).value_name(match kind {
         Kind::Whole { .. } => "N",
@@ -73,6 +75,12 @@ fn option(definition: &'static Definition) -> Arg {
         Kind::Preset | Kind::DeviceModel => arg.value_parser(NonEmptyStringValueParser::new()),
         kind => arg.value_parser(Checked(kind)),
     }
+}
+
+/// As every other help text starts.
+fn sentence(text: &str) -> String {
+    let mut letters = text.chars();
+    letters.next().map(|first| first.to_uppercase().chain(letters).collect()).unwrap_or_default()
 }
 
 /// Refuses what is no value of an axis, in the axis's own words.

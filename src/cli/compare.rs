@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use super::console::{Console, Stop};
 use super::format::FormatOption;
-use crate::collate::{self, Collation, Ranks};
+use crate::collate::{self, Collation, Difference, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exit::Exit;
 
@@ -14,9 +14,11 @@ use crate::exit::Exit;
 Examples:
   memlab compare alpha.json beta.json gamma.json
   memlab compare --show-phases runs/alpha_batch
+  memlab compare runs/alpha_batch other/alpha_batch
   memlab compare --format csv runs/alpha_batch > table.csv
 
-A line holds the maximum over the ranks. csv and json hold one table: with --show-phases, the phases.")]
+A line holds the maximum over the ranks. csv and json hold one table: with --show-phases, the phases.
+Two folders that share runs are compared run by run: only what differs is shown, csv and json hold everything.")]
 pub(super) struct Args {
     /// Report files, or folders that hold them
     #[arg(required = true, value_name = "REPORT_OR_DIR")]
@@ -34,7 +36,7 @@ pub(super) struct Args {
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let format = args.format.format;
     let mut damaged = 0;
-    let mut rows = Vec::new();
+    let mut sides = Vec::new();
     for path in &args.paths {
         let found = Collation::at(path)?;
         if found.rows.is_empty() && found.damaged.is_empty() {
@@ -44,8 +46,20 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             console.diagnostic(damage);
         }
         damaged += found.damaged.len();
-        rows.extend(found.rows);
+        sides.push(found.rows);
     }
+    let exit = if damaged > 0 { Exit::Undecided } else { Exit::Success };
+    if let ([left, right], true) = (&sides[..], args.paths.iter().all(|path| path.is_dir())) {
+        let difference = collate::difference(left, right, !format.is_prose());
+        if difference.shared > 0 {
+            if !(format.is_prose() && difference.table.rows().is_empty()) {
+                console.result(&format.render(&difference.table))?;
+            }
+            console.note(&describe(&difference, args));
+            return Ok(exit);
+        }
+    }
+    let rows: Vec<Row> = sides.into_iter().flatten().collect();
     if damaged > 0 {
         console.note(&format!("left out because they cannot be read: {damaged}"));
     }
@@ -65,5 +79,16 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             console.result(&format!("\n{}\n{}", row.run_id, format.render(&collate::phases(report))))?;
         }
     }
-    Ok(if damaged > 0 { Exit::Undecided } else { Exit::Success })
+    Ok(exit)
+}
+
+/// How much of two folders is the same.
+fn describe(difference: &Difference, args: &Args) -> String {
+    let mut parts = vec![format!("{} runs in both, {} of them equal", difference.shared, difference.equal)];
+    for (path, only) in args.paths.iter().zip([&difference.only_left, &difference.only_right]) {
+        if !only.is_empty() {
+            parts.push(format!("only in {}: {}", path.display(), only.join(", ")));
+        }
+    }
+    parts.join("\n")
 }

@@ -15,6 +15,7 @@ mod machine;
 mod plan;
 mod planning;
 mod progress;
+mod reproduce;
 mod run;
 mod schema;
 mod status;
@@ -68,6 +69,8 @@ enum Command {
     Collate(collate::Args),
     /// Show where every run of a results folder stands
     Status(status::Args),
+    /// Run the same configuration once more, and say what differs
+    Reproduce(reproduce::Args),
     /// Stop what runs for a results folder
     Cancel(cancel::Args),
     /// Show what is found on this machine, and what to do about what is not
@@ -96,6 +99,7 @@ pub fn main() -> Exit {
         Command::Plan(args) => plan::run(&args, &mut console),
         Command::Collate(args) => collate::run(&args, &mut console),
         Command::Status(args) => status::run(&args, &mut console),
+        Command::Reproduce(args) => reproduce::run(&args, &mut console),
         Command::Cancel(args) => cancel::run(&args, &mut console),
         Command::Doctor(args) => doctor::run(&args, &mut console),
         Command::Schema(args) => schema::run(&args, &mut console),

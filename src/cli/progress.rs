@@ -77,6 +77,8 @@ impl<'a> Progress<'a> {
                             let _ = lines.all.println(text);
                         }
                     }
+                    // Of a single run the command itself says how it ended.
+                    None if all == 1 => {}
                     None => self.console.note(&text),
                 }
             }

@@ -5,11 +5,10 @@ use std::path::{Path, PathBuf};
 use super::axes::AxisOptions;
 use super::console::{Console, Stop};
 use super::format::FormatOption;
-use super::machine::Machine;
-use super::progress::Progress;
+use super::machine::{Ended, Machine};
 use crate::collate::{Ranks, Row};
 use crate::diag::Diagnostic;
-use crate::exec::{Ending, Event, Executor, Job, Limits, Local, Place, provenance};
+use crate::exec::{Ending, Job, Limits, Place, provenance};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
 use crate::plan;
@@ -77,17 +76,9 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
         overwrite: [args.overwrite_output, args.overwrite_snapshot],
     };
     let jobs = [Job { run: planned, place }];
-    let mut local = Local::new(machine.worker, machine.probe.gpus.len(), Limits::default(), provenance(None));
-    let mut result = None;
-    let mut progress = Progress::new(&jobs, console);
-    let ending = local.execute(&jobs, &mut |event| {
-        progress.show(&event);
-        if let Event::Ended { outcome, message, .. } = event {
-            result = Some((outcome, message));
-        }
-    })?;
-    drop(progress);
-    let measured = matches!(result, Some((Outcome::Ok | Outcome::Oom, _)));
+    let (ending, ended) = machine.execute(&jobs, Limits::default(), provenance(None), console)?;
+    let result = ended.into_iter().next().flatten();
+    let measured = result.as_ref().is_some_and(|ended| ended.outcome.is_finished());
     if measured {
         let row = Row::from(store::read_report(&output)?);
         console.result(&args.format.format.compare(&[row], Ranks::Maximum))?;
@@ -96,17 +87,14 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     if ending == Ending::Interrupted {
         return Ok(Exit::Interrupted);
     }
-    match result {
-        Some((Outcome::Ok, _)) => Ok(Exit::Success),
-        Some((Outcome::Oom, message)) => {
-            let why = message.unwrap_or_else(|| "the device's allocator refused".to_owned());
-            Err(Stop::new(Exit::OutOfMemory, Diagnostic::error(format!("out of memory: {why}"))))
-        }
-        Some((outcome, message)) => {
-            let why = message.unwrap_or_else(|| "no reason is known".to_owned());
-            Err(Stop::new(Exit::RunFailed, Diagnostic::error(format!("the run ended with {outcome}: {why}"))))
-        }
-        None => Err(Stop::new(Exit::RunFailed, Diagnostic::error("the run was not started"))),
+    let Some(Ended { outcome, message }) = result else {
+        return Err(Stop::new(Exit::RunFailed, Diagnostic::error("the run was not started")));
+    };
+    let why = message.unwrap_or_else(|| "no reason is known".to_owned());
+    match outcome {
+        Outcome::Ok => Ok(Exit::Success),
+        Outcome::Oom => Err(Stop::new(Exit::OutOfMemory, Diagnostic::error(format!("out of memory: {why}")))),
+        outcome => Err(Stop::new(Exit::RunFailed, Diagnostic::error(format!("the run ended with {outcome}: {why}")))),
     }
 }
 

@@ -10,10 +10,9 @@ use super::console::{Console, Stop};
 use super::format::FormatOption;
 use super::machine::Machine;
 use super::planning::PlanningOptions;
-use super::progress::Progress;
 use crate::collate::{self, Collation, Ranks, Row};
 use crate::diag::Diagnostic;
-use crate::exec::{Ending, Executor, Job, Limits, Local, Place, provenance, utc_now};
+use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
 use crate::protocol::{Outcome, PlanFile, PlannedRun};
@@ -138,11 +137,7 @@ fn sweep(
         plan.runs.len() - jobs.len()
     ));
     let limits = Limits { jobs: args.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
-    let mut local =
-        Local::new(machine.worker.clone(), machine.probe.gpus.len(), limits, provenance(Some(&plan.experiment)));
-    let mut progress = Progress::new(&jobs, console);
-    let ending = local.execute(&jobs, &mut |event| progress.show(&event))?;
-    drop(progress);
+    let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
 
     let collation = Collation::of_plan(&folder, plan)?;
     let judged = write(&folder, &collation, console)?;

@@ -4,6 +4,7 @@
 
 mod comparison;
 mod difference;
+mod reproduction;
 mod response;
 mod row;
 mod status;
@@ -11,6 +12,7 @@ mod table;
 
 pub use comparison::{Ranks, axis_cell, axis_column, comparison, maximum_over_ranks, phases, results, samples};
 pub use difference::{Difference, difference};
+pub use reproduction::reproduction;
 pub use response::responses;
 pub use row::{Collation, Row};
 pub use status::{is_complete, status, tally};

@@ -360,7 +360,10 @@ impl Session<'_> {
                         run.stopped.get_or_insert(Stop::TimeLimit { seconds });
                         run.terminate();
                     }
-                    Alarm::Ranks => run.terminate(),
+                    Alarm::Ranks => {
+                        run.stopped.get_or_insert(Stop::Ranks);
+                        run.terminate();
+                    }
                     Alarm::Kill => run.kill(),
                 },
                 _ => {}

@@ -19,6 +19,8 @@ pub(super) enum Stop {
     },
     /// The user asked for it.
     User,
+    /// Another of its ranks had failed.
+    Ranks,
 }
 
 /// What is known of a run whose processes have all ended.
@@ -48,6 +50,8 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
             return (Outcome::Error, Some(format!("the worker left a damaged report: {why}")));
         }
     };
+    // What is left of a run that lost a rank says how it was ended, not why.
+    let report = report.filter(|report| stopped != Some(Stop::Ranks) || report.outcome().is_finished());
     if let Some(report) = report {
         let outcome = report.outcome();
         let reason = report.failure.map(|failure| failure.message).or(report.oom.map(|oom| oom.message));

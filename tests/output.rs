@@ -1,0 +1,94 @@
+//! How every command treats its output streams, its help and its exit code.
+
+mod support;
+
+use std::fs::OpenOptions;
+use std::process::Stdio;
+
+use support::{Done, Folder, data};
+
+fn reports() -> String {
+    data("reports").to_string_lossy().into_owned()
+}
+
+#[test]
+fn a_reader_that_goes_away_is_no_error() {
+    let folder = Folder::new();
+    let mut child = folder
+        .command(&["compare", "--show-phases", &reports()])
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    drop(child.stdout.take());
+    let done = Done::of(child.wait_with_output().unwrap()).expect(0);
+    assert_eq!(done.stderr, "");
+}
+
+#[test]
+fn a_full_disk_behind_stdout_is_an_error() {
+    let folder = Folder::new();
+    let full = OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let child = folder.command(&["compare", &reports()]).stdout(full).stderr(Stdio::piped()).spawn().unwrap();
+    let done = Done::of(child.wait_with_output().unwrap()).expect(2);
+    assert!(done.stderr.contains("cannot write to standard output"), "{}", done.stderr);
+}
+
+#[test]
+fn colour_is_for_terminals_and_for_those_who_ask() {
+    let folder = Folder::new();
+    let plain = folder.memlab(&["compare", "no-such.json"]).expect(2);
+    assert!(!plain.stderr.contains('\u{1b}'), "{}", plain.stderr);
+    let coloured = folder.memlab(&["--color", "always", "compare", "no-such.json"]).expect(2);
+    assert!(coloured.stderr.contains('\u{1b}'), "{}", coloured.stderr);
+    let output = folder.command(&["compare", "no-such.json"]).env("NO_COLOR", "1").output().unwrap();
+    assert!(!Done::of(output).stderr.contains('\u{1b}'));
+}
+
+#[test]
+fn quiet_leaves_results_and_errors() {
+    let folder = Folder::new();
+    std::fs::create_dir(folder.path().join("empty")).unwrap();
+    let done = folder.memlab(&["--quiet", "compare", "empty", &reports()]).expect(0);
+    assert_eq!(done.stderr, "");
+    assert!(done.stdout.contains("gamma"));
+    let wrong = folder.memlab(&["--quiet", "compare", "no-such.json"]).expect(2);
+    assert!(wrong.stderr.contains("no-such.json"), "{}", wrong.stderr);
+}
+
+#[test]
+fn every_command_has_an_example_and_says_no_cause() {
+    let folder = Folder::new();
+    let help = folder.memlab(&["--help"]).expect(0).stdout;
+    let commands: Vec<&str> = help
+        .lines()
+        .skip_while(|line| *line != "Commands:")
+        .skip(1)
+        .take_while(|line| !line.is_empty())
+        .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
+        .filter_map(|line| line.split_whitespace().next())
+        .filter(|name| *name != "help")
+        .collect();
+    assert!(commands.contains(&"sweep") && commands.contains(&"compare"), "{commands:?}");
+    for command in commands {
+        let help = folder.memlab(&[command, "--help"]).expect(0).stdout;
+        assert!(help.contains("Example"), "{command} has no example:\n{help}");
+        assert!(help.contains(&format!("memlab {command}")), "{command} shows no use of itself:\n{help}");
+        for cause in ["AdamW", "SGD", "retain", "leak", "activation", "optimizer state"] {
+            assert!(!help.contains(cause), "{command} --help names {cause}");
+        }
+    }
+}
+
+#[test]
+fn an_unknown_command_is_an_argument_error() {
+    let done = Folder::new().memlab(&["swep"]).expect(2);
+    assert!(done.stderr.contains("swep") && done.stderr.contains("sweep"), "{}", done.stderr);
+    assert_eq!(done.stdout, "");
+}
+
+#[test]
+fn the_version_is_on_stdout() {
+    let done = Folder::new().memlab(&["--version"]).expect(0);
+    assert_eq!(done.stdout, format!("memlab {}\n", env!("CARGO_PKG_VERSION")));
+}

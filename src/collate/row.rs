@@ -126,7 +126,15 @@ impl Collation {
                 Ok(report) => (report, None),
                 Err(damage) => (None, Some(damage)),
             };
-            (Row::planned(run, place.state(report.as_ref()), report), damage)
+            // Whatever the status says, what it measured is not known any more.
+            let state = match &damage {
+                Some(damage) => {
+                    let why = damage.labels.first().map_or(&damage.message, |label| &label.message);
+                    State::Ended { outcome: Outcome::Error, message: Some(format!("damaged report: {why}")) }
+                }
+                None => place.state(report.as_ref()),
+            };
+            (Row::planned(run, state, report), damage)
         };
         // Started for this: the global pool would cost every command its start-up time.
         let pool = rayon::ThreadPoolBuilder::new()

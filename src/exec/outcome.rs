@@ -47,7 +47,7 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
         Ok(report) => report,
         Err(damage) => {
             let why = damage.labels.first().map_or(&damage.message, |label| &label.message);
-            return (Outcome::Error, Some(format!("the worker left a damaged report: {why}")));
+            return (Outcome::Error, Some(format!("damaged report: {why}")));
         }
     };
     // What is left of a run that lost a rank says how it was ended, not why.

@@ -9,6 +9,7 @@ mod local;
 mod outcome;
 mod provenance;
 mod resources;
+mod running;
 mod signals;
 mod worker;
 

@@ -55,6 +55,8 @@ pub struct VirtualDevice {
     /// Address and size of each stretch taken from the address space, the last one at the end.
     taken: Vec<(Address, u64)>,
     next_range: Address,
+    /// Where the address space ends.
+    top: Address,
 }
 
 const GRANULE: u64 = 32 << 20;
@@ -64,7 +66,30 @@ const FIRST_RANGE: Address = 0x3_0000_0000;
 impl VirtualDevice {
     /// A device of `total` bytes, of which `used` belong to others: the context, loaded kernels, other processes.
     pub fn new(total: u64, used: u64) -> Self {
-        Self { total, used, segments: BTreeMap::new(), taken: Vec::new(), next_range: FIRST_RANGE }
+        Self { total, used, segments: BTreeMap::new(), taken: Vec::new(), next_range: FIRST_RANGE, top: TOP }
+    }
+
+    /// A segment that was there before, for an allocator that starts in the middle.
+    pub fn adopt(&mut self, address: Address, size: u64) {
+        self.used += size;
+        self.segments.insert(address, size);
+        let (mut start, mut end) = (address / GRANULE * GRANULE, (address + size).next_multiple_of(GRANULE));
+        self.top = self.top.max(end);
+        // No segment reaches from one stretch into another.
+        self.taken.retain(|&(other, length)| {
+            let apart = other + length <= start || end <= other;
+            if !apart {
+                (start, end) = (start.min(other), end.max(other + length));
+            }
+            apart
+        });
+        self.taken.push((start, end - start));
+    }
+
+    /// A range of addresses that was there before, with `mapped` bytes behind it.
+    pub fn adopt_range(&mut self, address: Address, size: u64, mapped: u64) {
+        self.used += mapped;
+        self.next_range = self.next_range.max((address + size).next_multiple_of(GRANULE));
     }
 
     fn place(&mut self, size: u64) -> Address {
@@ -83,13 +108,13 @@ impl VirtualDevice {
         let length = size.next_multiple_of(GRANULE);
         let mut stretches = self.taken.clone();
         stretches.sort_unstable();
-        let mut end = TOP;
+        let mut end = self.top;
         for (start, bytes) in stretches.into_iter().rev() {
             // The driver asks the system for one granule more, to be able to align.
-            if end - (start + bytes) >= length + GRANULE {
+            if end.saturating_sub(start + bytes) >= length + GRANULE {
                 break;
             }
-            end = start;
+            end = end.min(start);
         }
         self.taken.push((end - length, length));
         end - length

@@ -18,6 +18,7 @@ mod progress;
 mod reproduce;
 mod run;
 mod schema;
+mod snapshot;
 mod status;
 mod sweep;
 
@@ -79,6 +80,8 @@ enum Command {
     Schema(schema::Args),
     /// Print the completions of a shell
     Completions(completions::Args),
+    /// Explain a PyTorch memory snapshot, and replay it under other allocator settings
+    Snapshot(snapshot::Args),
 }
 
 /// Runs the command line and says what the process ends with.
@@ -104,6 +107,7 @@ pub fn main() -> Exit {
         Command::Doctor(args) => doctor::run(&args, &mut console),
         Command::Schema(args) => schema::run(&args, &mut console),
         Command::Completions(args) => completions::run(&args, &mut console),
+        Command::Snapshot(args) => snapshot::run(&args, &mut console),
     };
     done.unwrap_or_else(|stop| console.stop(&stop))
 }

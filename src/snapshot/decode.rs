@@ -51,8 +51,19 @@ pub(super) fn decode(document: &Document, top: Value) -> Result<Snapshot, Decode
     {
         snapshot.annotations.push(decoder.annotation(*annotation, &format!("external_annotations[{index}]"))?);
     }
+    snapshot.overflowed = document.get(top, "trace_alloc_overflowed").is_some_and(|value| is_set(document, value));
     snapshot.contexts = decoder.contexts;
     Ok(snapshot)
+}
+
+/// Whether a mark is set, for the process or for any device.
+fn is_set(document: &Document, value: Value) -> bool {
+    match document.kind(value) {
+        Kind::Bool(set) => set,
+        Kind::Int(count) => count > 0,
+        Kind::List(items) => items.iter().any(|item| *item == Value::bool(true)),
+        _ => false,
+    }
 }
 
 struct Decoder<'a> {

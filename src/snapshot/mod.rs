@@ -6,10 +6,12 @@
 
 mod decode;
 mod document;
+mod fault;
 mod json;
 mod model;
 mod pickle;
 pub mod replay;
+pub mod summary;
 #[cfg(test)]
 mod tests;
 mod write;

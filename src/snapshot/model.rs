@@ -13,6 +13,8 @@ pub struct Snapshot {
     pub traces: Vec<Vec<Entry>>,
     /// What the allocator was told, where the file says it.
     pub settings: Option<RecordedSettings>,
+    /// Whether the recorder says that older entries were lost; most versions do not say.
+    pub overflowed: bool,
     /// Marks that the program set.
     pub annotations: Vec<Annotation>,
     /// Stacks and phases that entries and blocks refer to.

@@ -36,7 +36,7 @@ fn damage_is_named_with_its_offset() {
         (b"\x80\x04", "the file ends in the middle at offset 2"),
         (b"\x80\x04X\xff\xff\xff\xffabc", "the file ends in the middle at offset 10"),
         (b"\x80\x06.", "pickle protocol 6, which is not one of 2 to 5, at offset 0"),
-        (b"hello", "opcode BINGET with a memo number that was not set at offset 0"),
+        (b"hello", "byte 0x68 begins neither a pickle nor JSON at offset 0"),
         (b"\x80\x04.", "opcode STOP finds nothing on the stack at offset 2"),
         (b"\x80\x04u.", "opcode SETITEMS finds nothing on the stack at offset 2"),
         (b"\x80\x04K\x01(K\x02e.", "opcode APPENDS needs a list at offset 7"),
@@ -205,6 +205,7 @@ prop_compose! {
                 alloc_conf: text.to_owned(), settings: Settings::parse(text).unwrap(), error: None,
             }),
             annotations: annotations.into_iter().map(|(stage, name, device, time_us)| Annotation { stage, name, device, time_us }).collect(),
+            overflowed: false,
             contexts,
         }
     }

@@ -187,6 +187,9 @@ impl<R: Read> Machine<R> {
         loop {
             self.at = self.input.offset();
             self.opcode = self.input.byte()?;
+            if self.at == 0 && self.opcode != op::PROTO {
+                return Err(Fault::Unknown);
+            }
             match self.opcode {
                 op::STOP => return self.pop(),
                 op::PROTO => {
@@ -486,7 +489,10 @@ impl<R: Read> Machine<R> {
             }
             Fault::Unknown => {
                 help = Some("is it a memory snapshot?");
-                format!("no pickle: byte {:#04x} is no opcode", self.opcode)
+                match self.at {
+                    0 => format!("byte {:#04x} begins neither a pickle nor JSON", self.opcode),
+                    _ => format!("no pickle: byte {:#04x} is no opcode", self.opcode),
+                }
             }
             Fault::Empty => format!("opcode {name} finds nothing on the stack"),
             Fault::Kind(expected) => format!("opcode {name} needs {expected}"),

@@ -8,11 +8,12 @@ use std::collections::BTreeMap;
 
 use crate::allocator::{
     Action, Address, BlockState, BlockView, CachingAllocator, Device, PoolId, SMALL_SEGMENT_SIZE, SMALL_SIZE, Segment,
-    Settings, StreamId,
+    Settings, StreamId, VirtualDevice,
 };
 use crate::snapshot::model::{Entry, Segment as RecordedSegment};
 
 use super::UNKNOWN_TOTAL;
+use super::damage::{self, Damage};
 
 /// What was there before the first entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -47,8 +48,19 @@ struct Stretch {
 }
 
 impl Initial {
+    /// The state before the first of `entries`, given the segments after the last.
+    ///
+    /// # Errors
+    /// [`Damage`] for a history that no allocator can have.
+    pub fn of(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Result<Self, Damage> {
+        damage::check(entries, last)?;
+        let initial = Self::infer(entries, last, settings);
+        damage::check_initial(&initial)?;
+        Ok(initial)
+    }
+
     /// Infers the state before the first of `entries` from the segments after the last.
-    pub(super) fn infer(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
+    fn infer(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
         let mut stretches = Stretches::default();
         let mut held: BTreeMap<Address, Held> = BTreeMap::new();
         let mut ranges: BTreeMap<(StreamId, bool), Address> = BTreeMap::new();
@@ -121,6 +133,20 @@ impl Initial {
         self.segments.iter().map(|segment| segment.total_size).sum()
     }
 
+    /// A device that has reserved and mapped just this.
+    pub(super) fn device(&self) -> VirtualDevice {
+        let mut device = VirtualDevice::new(UNKNOWN_TOTAL, 0);
+        for segment in self.segments.iter().filter(|segment| !segment.is_expandable) {
+            device.adopt(segment.address, segment.total_size);
+        }
+        for (&(stream, small), &base) in &self.ranges {
+            let stretches = self.segments.iter().filter(|segment| segment.is_expandable);
+            let own = stretches.filter(|segment| (segment.stream, segment.is_small) == (stream, small));
+            device.adopt_range(base, 2 * UNKNOWN_TOTAL, own.map(|segment| segment.total_size).sum());
+        }
+        device
+    }
+
     /// Puts the state into an allocator.
     pub(super) fn restore<D: Device>(&self, allocator: &mut CachingAllocator<D>) {
         for segment in self.segments.iter().filter(|segment| !segment.is_expandable) {
@@ -138,10 +164,10 @@ impl Initial {
         }
     }
 
-    /// The addresses of the blocks that the program held, or that waited for a stream.
-    pub(super) fn held(&self) -> Vec<Address> {
+    /// The blocks that the program held, or that waited for a stream.
+    pub fn blocks(&self) -> impl Iterator<Item = &BlockView> {
         let blocks = self.segments.iter().flat_map(|segment| &segment.blocks);
-        blocks.filter(|block| block.state != BlockState::Inactive).map(|block| block.address).collect()
+        blocks.filter(|block| block.state != BlockState::Inactive)
     }
 }
 

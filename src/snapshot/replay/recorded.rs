@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use crate::allocator::{Action, Address, CachingAllocator, Settings, Stats};
 use crate::snapshot::model::{Entry, Snapshot};
 
-use super::damage::{self, Damage};
+use super::damage::Damage;
 use super::device::RecordedDevice;
 use super::initial::Initial;
 use super::limit::{self, InferredLimit};
@@ -59,9 +59,7 @@ pub fn recorded(
 ) -> Result<Recorded, Damage> {
     let entries = snapshot.traces.get(device).map_or(&[][..], Vec::as_slice);
     let last: Vec<_> = snapshot.segments.iter().filter(|segment| segment.device == device).collect();
-    damage::check(entries, &last)?;
-    let initial = Initial::infer(entries, &last, settings);
-    damage::check_initial(&initial)?;
+    let initial = Initial::of(entries, &last, settings)?;
     let inferred_limit = match limit {
         Some(_) => None,
         None => limit::infer(entries, settings, initial.reserved()),
@@ -69,7 +67,7 @@ pub fn recorded(
     let limit = limit.or(inferred_limit.map(|inferred| inferred.at_most));
     let mut allocator = CachingAllocator::new(settings.clone(), limit, RecordedDevice::new(entries));
     initial.restore(&mut allocator);
-    let held = initial.held();
+    let held: Vec<Address> = initial.blocks().map(|block| block.address).collect();
     let mut replay = Replay {
         entries,
         allocator,

@@ -1,8 +1,7 @@
 //! The program's operations under other settings.
 
-use crate::allocator::{CachingAllocator, Settings, Stats, VirtualDevice};
+use crate::allocator::{CachingAllocator, Settings, Stats};
 
-use super::UNKNOWN_TOTAL;
 use super::recorded::Recorded;
 
 /// What would have happened.
@@ -33,7 +32,7 @@ impl WhatIf {
 
 /// Runs a recorded program under `settings`, with `limit` bytes to reserve.
 pub fn what_if(recorded: &Recorded, settings: Settings, limit: Option<u64>) -> WhatIf {
-    let mut allocator = CachingAllocator::new(settings, limit, VirtualDevice::new(UNKNOWN_TOTAL, 0));
+    let mut allocator = CachingAllocator::new(settings, limit, recorded.initial.device());
     recorded.initial.restore(&mut allocator);
     let mut peak = 0;
     let mut allocated_at_peak = 0;

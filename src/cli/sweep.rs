@@ -86,7 +86,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let mut exit = Exit::Success;
     let mut rows = Vec::new();
     for experiment in &experiments {
-        let (collation, ending) = sweep(args, experiment, &machine, console)?;
+        let (folder, collation, ending) = sweep(args, experiment, &machine, console)?;
         exit = exit.worst(ending);
         if format.is_prose() {
             if experiments.len() > 1 {
@@ -99,9 +99,9 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             if experiments.len() > 1 {
                 console.result("\n")?;
             }
-        } else {
-            rows.extend(collation.rows);
         }
+        summarise(&folder, &collation.rows, console);
+        rows.extend(collation.rows);
         if ending == Exit::Interrupted {
             break;
         }
@@ -112,13 +112,13 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     Ok(exit)
 }
 
-/// Sweeps one experiment: what it left, and how it ended.
+/// Sweeps one experiment: where its results are, what they say, and how it ended.
 fn sweep(
     args: &Args,
     experiment: &Experiment,
     machine: &Machine,
     console: &mut Console,
-) -> Result<(Collation, Exit), Stop> {
+) -> Result<(ResultsFolder, Collation, Exit), Stop> {
     let plan = args.planning.expand(experiment, &machine.host(), console)?;
     let place = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&experiment.name));
     let folder = ResultsFolder::create(place)?;
@@ -142,14 +142,13 @@ fn sweep(
     let collation = Collation::of_plan(&folder, plan)?;
     let judged = write(&folder, &collation, console)?;
     drop(lock);
-    summarise(&folder, &collation.rows, console);
     let out_of_memory = collation.rows.iter().any(|row| row.outcome() == Some(Outcome::Oom));
     let exit = match ending {
         Ending::Interrupted => Exit::Interrupted,
         Ending::Complete if args.fail_on_oom && out_of_memory => judged.worst(Exit::OutOfMemory),
         Ending::Complete => judged,
     };
-    Ok((collation, exit))
+    Ok((folder, collation, exit))
 }
 
 /// The runs that are not finished, in the plan's order.

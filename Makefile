@@ -5,8 +5,8 @@
 #   make test-all        all tests: also those with a Slurm cluster and a browser, which .ci/run installs
 #   make install         both binaries into PREFIX/bin                   (BUNDLE=yes: libtorch too, into PREFIX/lib/memlab)
 #   make build           both binaries, optimised                        (PROFILE=dev: quick to build, slow to run)
-#   make test-reference  the allocator model against recordings that MEMLAB_REFERENCE names
 #   make test-runner     the tests of the runner, for which there need be no libtorch
+#   make test-reference  the allocator model against recordings in the folder that MEMLAB_REFERENCE names
 #
 # The runner alone needs none of this: cargo build --no-default-features
 
@@ -20,14 +20,12 @@ BIN := $(or $(CARGO_TARGET_DIR),target)/$(if $(filter dev,$(PROFILE)),debug,$(PR
 LIB := $(DESTDIR)$(PREFIX)/lib/memlab
 WITH_LIBTORCH := .ci/libtorch
 
-# nextest where it is there; cargo's own runner elsewhere.
-RUN_TESTS := $(if $(shell cargo nextest --version 2>/dev/null),cargo nextest run,cargo test) --locked
-
-# The tests that start a service are those whose file is named after it.
-ALL_TESTS := $(sort $(basename $(notdir $(wildcard tests/*.rs))) $(patsubst tests/%/main.rs,%,$(wildcard tests/*/main.rs)))
-SERVICE_TESTS := $(filter slurm% browser%,$(ALL_TESTS))
-# Those that need large recordings are in a file of that name.
-USER_TESTS := $(filter-out $(SERVICE_TESTS) reference,$(ALL_TESTS))
+# Tests that need more than the build are in modules named needs_slurm, needs_browser, needs_reference. nextest, where it is
+# there, knows them from .config/nextest.toml; cargo's own runner is told here.
+NEXTEST := $(shell cargo nextest --version 2>/dev/null)
+USER_TESTS := $(if $(NEXTEST),nextest run --locked,test --locked)
+USER_FILTER := $(if $(NEXTEST),,-- --skip needs_)
+SERVICE_TESTS := $(if $(NEXTEST),nextest run --locked --profile services,test --locked -- needs_slurm needs_browser)
 
 .PHONY: sweep test test-runner test-reference test-all build install prerequisites
 .DEFAULT_GOAL := build
@@ -52,14 +50,14 @@ prerequisites:
 	@.ci/need rust c++ python3
 
 test: prerequisites
-	$(WITH_LIBTORCH) $(RUN_TESTS) --lib --bins $(addprefix --test ,$(USER_TESTS))
+	$(WITH_LIBTORCH) cargo $(USER_TESTS) $(USER_FILTER)
 	$(WITH_LIBTORCH) cargo test --locked --doc
 
 test-runner: prerequisites
-	$(RUN_TESTS) --no-default-features --lib --bins $(addprefix --test ,$(USER_TESTS))
+	cargo $(USER_TESTS) --no-default-features $(USER_FILTER)
 
 test-reference: prerequisites
 	cargo test --locked --no-default-features --test reference
 
 test-all: test
-	$(if $(SERVICE_TESTS),$(WITH_LIBTORCH) $(RUN_TESTS) $(addprefix --test ,$(SERVICE_TESTS)))
+	$(if $(wildcard tests/slurm* tests/browser*),$(WITH_LIBTORCH) cargo $(SERVICE_TESTS))

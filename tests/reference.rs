@@ -1,8 +1,9 @@
 //! The allocator model against every history recorded on a real GPU.
 //!
 //! The recordings are too large for this repository: `MEMLAB_REFERENCE` names the folder that has `h200/traces`. These
-//! tests are left out of `make test`, and of nextest's default profile by the name of their module.
+//! tests are left out of `make test` by the name of their module.
 //! `MEMLAB_REFERENCE=... make test-reference` runs them.
+#![expect(clippy::unwrap_used, reason = "a recording that cannot be read fails the test")]
 
 mod needs_reference {
 

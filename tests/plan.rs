@@ -117,3 +117,40 @@ fn spec_of_first_run() -> serde_json::Value {
     let plan = memlab::plan::expand(&experiment, &host).unwrap();
     serde_json::to_value(&plan.runs[0].spec).unwrap()
 }
+
+#[test]
+fn the_command_line_may_take_away_what_a_hypothesis_speaks_of() {
+    let text = format!(
+        "{SMALL}[[hypothesis]]\nclaim = \"It grows\"\nindicator = \"maximum_peak_allocated_mib\"\n\
+         along = \"batch_size\"\ntrend = \"increasing\"\n"
+    );
+    planned(&text, &["--set", "batch_size=4"]).expect(0);
+}
+
+#[test]
+fn labels_with_commas_quotes_and_lines_read_back_equal() {
+    let label = "a, \"b\"\nand; c";
+    let text = format!("{SMALL}[[perturbation]]\nlabel = {label:?}\nsteps = 9\n");
+    let done = planned(&text, &["--format", "csv"]).expect(0);
+    let mut reader = csv::Reader::from_reader(done.stdout.as_bytes());
+    let rows: Vec<csv::StringRecord> = reader.records().map(Result::unwrap).collect();
+    assert!(rows.iter().any(|row| &row[2] == label), "{}", done.stdout);
+    assert!(rows.iter().all(|row| row.len() == rows[0].len()));
+}
+
+#[test]
+fn a_file_from_windows_is_read() {
+    let text = format!("\u{feff}{}", SMALL.replace('\n', "\r\n"));
+    assert_eq!(planned(&text, &["--format", "csv"]).expect(0).stdout.lines().count(), 5);
+    let wrong = text.replace("alpha", "alfa");
+    insta::assert_snapshot!(planned(&wrong, &[]).expect(2).stderr);
+}
+
+#[test]
+fn a_perturbation_that_is_the_base_is_pointed_out() {
+    let text =
+        "name = \"x\"\n[base]\ncase = \"beta\"\ndevice = \"cpu\"\n[[perturbation]]\nlabel = \"six steps\"\nsteps = 6\n";
+    let done = planned(text, &[]).expect(0);
+    assert!(done.stdout.contains("1 the same as another"), "{}", done.stdout);
+    insta::assert_snapshot!(done.stderr);
+}

@@ -211,10 +211,10 @@ impl Experiment {
     /// change themselves.
     ///
     /// # Errors
-    /// What is wrong with the assignment, or with the experiment after it.
+    /// What is wrong with the assignment, or with the grid after it.
     pub fn set(&mut self, assignment: &str) -> Result<(), Vec<Diagnostic>> {
         assign::set(self, assignment)?;
-        let problems = relations::problems(self);
+        let problems = relations::grid_problems(self);
         if problems.is_empty() { Ok(()) } else { Err(problems) }
     }
 

@@ -13,14 +13,21 @@ pub(crate) const BASE_LABEL: &str = "base";
 
 /// Everything that does not fit.
 pub(super) fn problems(experiment: &Experiment) -> Vec<Diagnostic> {
-    let mut problems = Vec::new();
-    zips(experiment, &mut problems);
-    repetitions(experiment, &mut problems);
+    let mut problems = grid_problems(experiment);
     labels(experiment, &mut problems);
     devices(experiment, &mut problems);
     for written in &experiment.hypotheses {
         hypothesis(experiment, written, &mut problems);
     }
+    problems
+}
+
+/// What does not fit in the grid. The command line may take away what a hypothesis speaks of: it then finds nothing to judge, which
+/// is no reason to refuse the runs.
+pub(super) fn grid_problems(experiment: &Experiment) -> Vec<Diagnostic> {
+    let mut problems = Vec::new();
+    zips(experiment, &mut problems);
+    repetitions(experiment, &mut problems);
     problems
 }
 

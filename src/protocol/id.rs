@@ -1,13 +1,13 @@
 //! The name of a run: readable, and ending in a hash of everything that decides what it measures.
 //!
-//! The hash covers resolved values in the axes' own order, so neither the order of keys, nor how a value was written, nor where it
+//! The hash covers resolved values, so neither the order of keys, nor how a value was written, nor where it
 //! came from changes it. The readable part repeats whatever differs from the exercise's defaults, so that the 32 bits of the hash only
 //! have to tell apart presets and device models of the same name.
 
 use std::fmt::{self, Write};
 use std::sync::Arc;
 
-use super::{Axis, DeviceKind, DeviceModel, ModelConfig, RunSpec, Value};
+use super::{DeviceKind, DeviceModel, ModelConfig, RunSpec};
 use crate::units;
 
 /// FNV-1a, 64 bits: small, fixed for ever, and quick on texts as short as these.
@@ -31,17 +31,25 @@ impl Fnv {
         high ^ low
     }
 
+    /// With an end that no text contains, so that two texts cannot be taken for one.
+    fn text(&mut self, text: &str) {
+        self.bytes(text.as_bytes());
+        self.bytes(&[0xff]);
+    }
+
+    fn number(&mut self, number: u64) {
+        self.bytes(&number.to_le_bytes());
+    }
+
+    fn option(&mut self, number: Option<u64>) {
+        self.bytes(&[u8::from(number.is_some())]);
+        self.number(number.unwrap_or(0));
+    }
+
     fn bytes(&mut self, bytes: &[u8]) {
         for byte in bytes {
             self.0 = (self.0 ^ u64::from(*byte)).wrapping_mul(0x0000_0100_0000_01b3);
         }
-    }
-}
-
-impl Write for Fnv {
-    fn write_str(&mut self, text: &str) -> fmt::Result {
-        self.bytes(text.as_bytes());
-        Ok(())
     }
 }
 
@@ -73,18 +81,38 @@ impl RunIds {
         id
     }
 
+    /// Everything that decides what a run measures: taking the spec apart makes sure that no field is forgotten.
     fn hash(&mut self, spec: &RunSpec) -> u32 {
+        let RunSpec {
+            case,
+            preset,
+            model,
+            batch_size,
+            steps,
+            precision,
+            seed,
+            world_size,
+            rank_zero_extra_samples,
+            device,
+            device_model,
+            capacity,
+            compute,
+            backend,
+            snapshot,
+        } = spec;
         let mut hash = Fnv::new();
-        for definition in Axis::definitions() {
-            let _ = write!(hash, "{}={};", definition.name, (definition.of)(spec));
+        hash.text(case.name());
+        hash.text(preset);
+        hash.number(self.model(model));
+        for number in [*batch_size, *steps, *seed, *world_size, *rank_zero_extra_samples, u64::from(*compute)] {
+            hash.number(number);
         }
-        let _ = write!(hash, "model={:x};", self.model(&spec.model));
-        if let Some(device_model) = &spec.device_model {
-            let _ = write!(hash, "device_model={:x};", self.device_model(device_model));
-        }
-        if let Some(snapshot) = &spec.snapshot {
-            let _ = write!(hash, "snapshot={};", snapshot.max_entries);
-        }
+        hash.text(precision.name());
+        hash.text(device.name());
+        hash.option(device_model.as_ref().map(|model| self.device_model(model)));
+        hash.option(*capacity);
+        hash.text(backend.map_or("", |backend| backend.name()));
+        hash.option(snapshot.as_ref().map(|snapshot| snapshot.max_entries));
         hash.folded()
     }
 
@@ -110,12 +138,14 @@ impl RunSpec {
     }
 }
 
+/// The exercise's seed, which goes without saying.
+const DEFAULT_SEED: u64 = 1234;
+
 /// The five values that the exercise speaks of, then whatever is not the default.
 fn readable(id: &mut String, spec: &RunSpec) -> fmt::Result {
     let RunSpec { case, preset, batch_size, steps, precision, .. } = spec;
     write!(id, "{case}-{}-b{batch_size}-s{steps}-{precision}", Name(preset))?;
-    let is_default = |axis: Axis, value: u64| axis.default_value() == Value::Whole(value);
-    if !is_default(Axis::Seed, spec.seed) {
+    if spec.seed != DEFAULT_SEED {
         write!(id, "-seed{}", spec.seed)?;
     }
     if spec.world_size > 1 {
@@ -154,5 +184,82 @@ impl fmt::Display for Name<'_> {
             let safe = c.is_ascii_alphanumeric() || c == '_' || c == '-';
             f.write_char(if safe { c } else { '_' })
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::protocol::{Axis, Case, Precision, SnapshotSpec, Value};
+
+    fn spec() -> RunSpec {
+        RunSpec {
+            case: Case::Alpha,
+            preset: "small".into(),
+            model: ModelConfig {
+                attention_heads: 6,
+                classes: 16,
+                feedforward_size: 1536,
+                hidden_size: 384,
+                layers: 4,
+                sequence_length: 256,
+                vocabulary_size: 4096,
+            },
+            batch_size: 2,
+            steps: 6,
+            precision: Precision::Fp32,
+            seed: DEFAULT_SEED,
+            world_size: 1,
+            rank_zero_extra_samples: 0,
+            device: DeviceKind::Cuda,
+            device_model: None,
+            capacity: None,
+            compute: true,
+            backend: None,
+            snapshot: None,
+        }
+    }
+
+    #[test]
+    fn whatever_changes_a_run_changes_its_id() {
+        let base = spec();
+        let mut ids = std::collections::BTreeSet::from([base.run_id()]);
+        let mut model = base.model.clone();
+        model.layers = 5;
+        let changed = [
+            RunSpec { model, ..base.clone() },
+            RunSpec { case: Case::Beta, ..base.clone() },
+            RunSpec { preset: "s.mall".into(), ..base.clone() },
+            RunSpec { preset: "s_mall".into(), ..base.clone() },
+            RunSpec { seed: 0, ..base.clone() },
+            RunSpec { compute: false, ..base.clone() },
+            RunSpec { capacity: Some(1), ..base.clone() },
+            RunSpec { capacity: Some(u64::MAX), ..base.clone() },
+            RunSpec { snapshot: Some(SnapshotSpec { max_entries: 1 }), ..base.clone() },
+            RunSpec { snapshot: Some(SnapshotSpec { max_entries: 2 }), ..base.clone() },
+        ];
+        for spec in changed {
+            assert!(ids.insert(spec.run_id()), "{}", spec.run_id());
+        }
+    }
+
+    #[test]
+    fn the_seed_that_goes_without_saying_is_the_default() {
+        assert_eq!(Axis::Seed.default_value(), Value::Whole(DEFAULT_SEED));
+    }
+
+    #[test]
+    fn an_id_is_a_file_name_whatever_the_preset_is_called() {
+        let id = RunSpec { preset: "../größer $(rm)\n".repeat(20).into(), ..spec() }.run_id();
+        assert!(id.len() < 200 && id.chars().all(|c| c.is_ascii_alphanumeric() || "-_".contains(c)), "{id}");
+    }
+
+    #[test]
+    fn one_namer_names_as_another() {
+        let (one, mut ids) = (spec(), RunIds::default());
+        let other = RunSpec { model: ModelConfig { layers: 9, ..one.model.clone() }, ..one.clone() };
+        for spec in [&one, &other, &one] {
+            assert_eq!(ids.id(spec), spec.run_id());
+        }
     }
 }

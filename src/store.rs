@@ -18,7 +18,7 @@ use std::path::Path;
 
 use crate::diag::Diagnostic;
 
-pub use atomic::write_atomic;
+pub use atomic::{write_atomic, write_atomic_soon};
 pub use folder::{Lock, ResultsFolder};
 pub use reports::{NamedReport, ReadReport, read_report, reports_at};
 pub use run::{RunFolder, State, hostname};

@@ -13,10 +13,19 @@ use crate::diag::Diagnostic;
 /// # Errors
 /// The folder cannot be written, or is full. The file then is what it was before.
 pub fn write_atomic(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
-    write(path, bytes).map_err(|error| cannot("write", path, &error))
+    write(path, bytes, true).map_err(|error| cannot("write", path, &error))
 }
 
-fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
+/// The same for a file that changes often and can be done without, such as a status: complete or not at all for every reader, but
+/// perhaps lost or empty after a power failure. Waiting for the disk would take longer than a small run.
+///
+/// # Errors
+/// As [`write_atomic`].
+pub fn write_atomic_soon(path: &Path, bytes: &[u8]) -> Result<(), Diagnostic> {
+    write(path, bytes, false).map_err(|error| cannot("write", path, &error))
+}
+
+fn write(path: &Path, bytes: &[u8], durable: bool) -> io::Result<()> {
     let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
     let mut file = tempfile::Builder::new()
         .prefix(TEMPORARY)
@@ -24,10 +33,12 @@ fn write(path: &Path, bytes: &[u8]) -> io::Result<()> {
         .permissions(Permissions::from_mode(0o666))
         .tempfile_in(folder)?;
     file.write_all(bytes)?;
-    file.as_file().sync_all()?;
+    if durable {
+        file.as_file().sync_all()?;
+    }
     file.persist(path)?;
     // The name, too, survives a power failure; not every file system can flush a folder.
-    if let Ok(folder) = File::open(folder) {
+    if durable && let Ok(folder) = File::open(folder) {
         let _ = folder.sync_all();
     }
     Ok(())

@@ -135,7 +135,8 @@ impl ResultsFolder {
                 .note(format!("this one is {}", plan.experiment.display()))
                 .help("change the `name` of one of them, or give this sweep its own folder with --out"));
         }
-        write_json(&self.path.join(PLAN), plan)
+        let path = self.path.join(PLAN);
+        write_atomic(&path, &to_json(&path, plan)?)
     }
 
     /// Writes a file of the folder, such as `results.csv`.
@@ -172,10 +173,10 @@ impl ResultsFolder {
     }
 }
 
-/// Writes a value as indented JSON with a line break at its end.
-pub(super) fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), Diagnostic> {
+/// A value as indented JSON with a line break at its end.
+pub(super) fn to_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, Diagnostic> {
     let mut bytes = serde_json::to_vec_pretty(value)
         .map_err(|error| Diagnostic::error(format!("cannot write {}: {error}", path.display())))?;
     bytes.push(b'\n');
-    write_atomic(path, &bytes)
+    Ok(bytes)
 }

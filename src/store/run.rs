@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use nix::sys::signal::kill;
 use nix::unistd::Pid;
 
-use super::folder::write_json;
+use super::atomic::{TEMPORARY, write_atomic_soon};
+use super::cannot;
+use super::folder::to_json;
 use super::reports::{read_json, read_report};
-use super::{atomic::TEMPORARY, cannot};
 use crate::diag::Diagnostic;
 use crate::protocol::{Outcome, Report, RunSpec, Status};
 
@@ -116,7 +117,8 @@ impl RunFolder {
     /// # Errors
     /// The folder cannot be written.
     pub fn set_status(&self, status: &Status) -> Result<(), Diagnostic> {
-        write_json(&self.status_path(), status)
+        let path = self.status_path();
+        write_atomic_soon(&path, &to_json(&path, status)?)
     }
 
     /// Where the run stands, given its report. A process of this machine that is gone without a word was killed.

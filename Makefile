@@ -24,7 +24,7 @@ WITH_LIBTORCH := .ci/libtorch
 # there, knows them from .config/nextest.toml; cargo's own runner is told here.
 NEXTEST := $(shell cargo nextest --version 2>/dev/null)
 USER_TESTS := $(if $(NEXTEST),nextest run --locked,test --locked)
-USER_FILTER := $(if $(NEXTEST),,-- --skip needs_)
+USER_FILTER := $(if $(NEXTEST),,-- --skip needs_slurm --skip needs_browser --skip needs_reference)
 SERVICE_TESTS := $(if $(NEXTEST),nextest run --locked --profile services,test --locked -- needs_slurm needs_browser)
 
 .PHONY: sweep test test-runner test-reference test-all build install prerequisites

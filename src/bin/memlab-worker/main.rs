@@ -1,3 +1,332 @@
-//! `memlab-worker` executes exactly one run (one rank of it) and ends.
+//! `memlab-worker` executes exactly one run, or one rank of it, and ends.
+//!
+//! `memlab-worker run` reads a [`Request`] as one line of JSON from standard input, which then is its lifeline: when it
+//! ends, so does the worker. It says where it is as [`Event`] lines on standard output, and leaves a report and a status.
+//! Whatever happens first (the end of training, a failure, the time limit, a signal, the lifeline's end) writes them, once.
+//! `memlab-worker probe` says what this machine's libtorch can do.
+//!
+//! Exit codes are memlab's: 0, 2 for a request that cannot be read, 3 out of device memory, 4 any other failure.
 
-fn main() {}
+mod case;
+mod memory;
+mod model;
+mod native;
+mod optimizer;
+mod philox;
+mod report;
+mod stop;
+mod training;
+
+use std::io::{BufRead, Read, Write};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use memlab::exit::Exit;
+use memlab::protocol::{DeviceKind, Event, Outcome, Phase, Probe, Request, SCHEMA_VERSION, Status};
+use memlab::store;
+
+use crate::memory::Memory;
+use crate::report::Ending;
+use crate::stop::Stop;
+use crate::training::{SharedProgress, Trainer};
+
+/// Executes one memlab run. `memlab run` and `memlab sweep` start it.
+#[derive(Parser)]
+#[command(version, name = "memlab-worker")]
+struct Arguments {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Executes the run of a request
+    Run {
+        /// A file with the request, instead of a line on standard input
+        #[arg(long)]
+        request: Option<PathBuf>,
+    },
+    /// Prints as JSON what this machine's libtorch can do
+    Probe,
+}
+
+fn main() -> ExitCode {
+    let started = Instant::now();
+    let exit = match Arguments::parse().command {
+        Command::Run { request } => run(request.as_deref(), started),
+        Command::Probe => probe(),
+    };
+    ExitCode::from(exit.code())
+}
+
+/// Says something on standard error, which the runner keeps as the run's log.
+fn log(message: &str) {
+    let _ = writeln!(std::io::stderr(), "memlab-worker: {message}");
+}
+
+fn emit(event: &Event) {
+    if let Ok(line) = serde_json::to_string(event) {
+        // A runner that no longer listens is noticed by the lifeline.
+        let _ = writeln!(std::io::stdout(), "{line}");
+    }
+}
+
+fn now() -> String {
+    jiff::Timestamp::now().to_string()
+}
+
+fn probe() -> Exit {
+    let driver = Path::new("/proc/driver/nvidia").exists() || Path::new("/dev/nvidiactl").exists();
+    let (gpus, cuda_unavailable) = if driver {
+        match native::open_cuda(None).and_then(|()| native::cuda_devices()) {
+            Ok(devices) => (devices.into_iter().map(|(gpu, _)| gpu).collect(), None),
+            Err(Stop::Error(message) | Stop::HostOutOfMemory(message) | Stop::OutOfMemory { message, .. }) => {
+                (Vec::new(), Some(message))
+            }
+        }
+    } else {
+        (Vec::new(), Some("there is no NVIDIA driver on this machine".to_owned()))
+    };
+    if let Err(Stop::Error(message)) = report::check_libtorch() {
+        log(&message);
+        return Exit::Usage;
+    }
+    let probe = Probe {
+        schema_version: SCHEMA_VERSION,
+        worker_build: report::WORKER_BUILD.to_owned(),
+        libtorch_version: report::libtorch_version(),
+        cuda_version: native::cuda_version(),
+        gpus,
+        cuda_unavailable,
+    };
+    match serde_json::to_string(&probe).map(|text| writeln!(std::io::stdout(), "{text}")) {
+        Ok(Ok(())) => Exit::Success,
+        _ => Exit::Usage,
+    }
+}
+
+/// Reads the request; the rest of standard input is the lifeline.
+fn read_request(file: Option<&Path>) -> Result<Request, String> {
+    let text = match file {
+        Some(path) => {
+            std::fs::read_to_string(path).map_err(|error| format!("cannot read {}: {error}", path.display()))?
+        }
+        None => {
+            let mut line = String::new();
+            std::io::stdin()
+                .lock()
+                .read_line(&mut line)
+                .map_err(|error| format!("cannot read the request: {error}"))?;
+            line
+        }
+    };
+    let request: Request = serde_json::from_str(&text).map_err(|error| format!("cannot read the request: {error}"))?;
+    if request.schema_version != SCHEMA_VERSION {
+        return Err(format!(
+            "the request has format version {}, this worker reads {SCHEMA_VERSION}: memlab and memlab-worker are of \
+             different builds",
+            request.schema_version
+        ));
+    }
+    Ok(request)
+}
+
+fn run(file: Option<&Path>, started: Instant) -> Exit {
+    let request = match read_request(file) {
+        Ok(request) => request,
+        Err(message) => {
+            log(&message);
+            return Exit::Usage;
+        }
+    };
+    if request.report.exists() && !request.overwrite[0] {
+        log(&format!("{} exists, and is not to be replaced", request.report.display()));
+        return Exit::Usage;
+    }
+    let run = Arc::new(Run {
+        request,
+        started,
+        started_at: now(),
+        progress: SharedProgress::new(),
+        device: Mutex::new(None),
+        over: Mutex::new(false),
+        phase: Mutex::new(None),
+    });
+    run.write_status(None, None);
+    run.watch(file.is_none());
+
+    // A panic is a fault of memlab's; the run's other evidence must not be lost with it.
+    let result = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| run.train()))
+        .unwrap_or_else(|_| Err(Stop::Error("the worker panicked; its log says where".to_owned())));
+    let (outcome, stop) = match result {
+        Ok(()) => (Outcome::Ok, None),
+        Err(stop @ Stop::OutOfMemory { .. }) => (Outcome::Oom, Some(stop)),
+        Err(stop @ Stop::HostOutOfMemory(_)) => (Outcome::HostOom, Some(stop)),
+        Err(stop @ Stop::Error(_)) => (Outcome::Error, Some(stop)),
+    };
+    run.finish(outcome, stop)
+}
+
+/// One run, shared by the thread that trains and those that may end it.
+struct Run {
+    request: Request,
+    started: Instant,
+    started_at: String,
+    progress: SharedProgress,
+    /// The open device, and on CUDA the GPU's name and driver.
+    device: Mutex<Option<(Memory, Option<(String, String)>)>>,
+    /// Whether report and status are written: by the first that gets here.
+    over: Mutex<bool>,
+    phase: Mutex<Option<(i64, Phase)>>,
+}
+
+/// How often a run that goes on says so in its status.
+const HEARTBEAT: Duration = Duration::from_secs(10);
+
+impl Run {
+    fn train(&self) -> Result<(), Stop> {
+        let spec = &self.request.spec;
+        let memory = Memory::open(spec)?;
+        report::check_libtorch()?;
+        // Samples must not depend on how many cores there are, nor on who else uses them.
+        tch::set_num_threads(1);
+        let gpu = match spec.device {
+            DeviceKind::Cuda => native::cuda_devices()?.into_iter().next().map(|(gpu, driver)| (gpu.name, driver)),
+            DeviceKind::Cpu => None,
+        };
+        *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some((memory, gpu));
+        let trainer = Trainer {
+            spec,
+            rank: 0,
+            memory,
+            progress: self.progress.clone(),
+            on_phase: &|step, phase| {
+                *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, phase));
+                emit(&Event::Phase { rank: 0, step, phase });
+            },
+        };
+        trainer.run()
+    }
+
+    /// Starts what may end the run early, and its heartbeat.
+    fn watch(self: &Arc<Self>, lifeline: bool) {
+        if lifeline {
+            let run = Arc::clone(self);
+            std::thread::spawn(move || {
+                let _ = std::io::copy(&mut std::io::stdin().lock().by_ref(), &mut std::io::sink());
+                run.end_early(Outcome::Cancelled, "memlab, which had started this run, ended");
+            });
+        }
+        if let Some(limit) = self.request.time_limit_seconds {
+            let run = Arc::clone(self);
+            std::thread::spawn(move || {
+                std::thread::sleep(Duration::from_secs(limit));
+                run.end_early(Outcome::Timeout, &format!("the time limit of {limit} s was reached"));
+            });
+        }
+        if let Ok(mut signals) = signal_hook::iterator::Signals::new([signal_hook::consts::SIGTERM]) {
+            let run = Arc::clone(self);
+            std::thread::spawn(move || {
+                if signals.forever().next().is_some() {
+                    run.end_early(Outcome::Cancelled, "ended by SIGTERM");
+                }
+            });
+        }
+        if self.request.status.is_some() {
+            let run = Arc::clone(self);
+            std::thread::spawn(move || {
+                loop {
+                    std::thread::sleep(HEARTBEAT);
+                    let over = run.over.lock().unwrap_or_else(PoisonError::into_inner);
+                    if *over {
+                        return;
+                    }
+                    run.write_status(None, None);
+                }
+            });
+        }
+    }
+
+    fn end_early(&self, outcome: Outcome, why: &str) {
+        let exit = self.finish(outcome, Some(Stop::Error(why.to_owned())));
+        // The training thread may be deep in a kernel: nothing waits for it.
+        #[expect(clippy::exit, reason = "the run is over, and its files are written")]
+        std::process::exit(i32::from(exit.code()));
+    }
+
+    /// Writes report and status; of several that come here, the first.
+    fn finish(&self, outcome: Outcome, stop: Option<Stop>) -> Exit {
+        let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
+        if *over {
+            return Exit::RunFailed;
+        }
+        *over = true;
+        let message = match &stop {
+            None => None,
+            Some(Stop::OutOfMemory { message, .. } | Stop::HostOutOfMemory(message) | Stop::Error(message)) => {
+                log(message);
+                Some(message.clone())
+            }
+        };
+        let (memory, gpu) = self.device.lock().unwrap_or_else(PoisonError::into_inner).clone().unzip();
+        let ending = Ending {
+            request: &self.request,
+            rank: (0, 0),
+            progress: self.progress.lock().clone(),
+            outcome,
+            stop,
+            memory,
+            gpu: gpu.flatten(),
+            started_at: self.started_at.clone(),
+            wall_seconds: self.started.elapsed().as_secs_f64(),
+        };
+        let mut exit = match outcome {
+            Outcome::Ok => Exit::Success,
+            Outcome::Oom => Exit::OutOfMemory,
+            _ => Exit::RunFailed,
+        };
+        // A report exists wherever anything was measured.
+        if outcome == Outcome::Ok || !ending.progress.samples.is_empty() || ending.stop.is_some() && memory.is_some() {
+            let report = ending.report(vec![ending.rank_report()]);
+            if let Err(message) = write_json(&self.request.report, &report) {
+                log(&message);
+                exit = Exit::RunFailed;
+            }
+        }
+        self.write_status(Some((outcome, exit)), message.clone());
+        emit(&Event::End { outcome, message });
+        exit
+    }
+
+    fn write_status(&self, end: Option<(Outcome, Exit)>, message: Option<String>) {
+        let Some(path) = &self.request.status else { return };
+        let status = Status {
+            schema_version: SCHEMA_VERSION,
+            run_id: self.request.run_id.clone(),
+            attempt: self.request.attempt,
+            outcome: end.map(|(outcome, _)| outcome),
+            message,
+            phase: *self.phase.lock().unwrap_or_else(PoisonError::into_inner),
+            started_at: self.started_at.clone(),
+            heartbeat_at: now(),
+            ended_at: end.map(|_| now()),
+            hostname: store::hostname(),
+            pid: std::process::id(),
+            slurm_job_id: report::slurm_job_id(),
+            exit_code: end.map(|(_, exit)| i32::from(exit.code())),
+            signal: None,
+        };
+        if let Err(message) = write_json(path, &status) {
+            log(&message);
+        }
+    }
+}
+
+fn write_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<(), String> {
+    let mut text = serde_json::to_vec_pretty(value).map_err(|error| error.to_string())?;
+    text.push(b'\n');
+    store::write_atomic(path, &text).map_err(|error| error.message)
+}

@@ -56,28 +56,38 @@ fn quiet_leaves_results_and_errors() {
     assert!(wrong.stderr.contains("no-such.json"), "{}", wrong.stderr);
 }
 
-#[test]
-fn every_command_has_an_example_and_says_no_cause() {
-    let folder = Folder::new();
-    let help = folder.memlab(&["--help"]).expect(0).stdout;
-    let commands: Vec<&str> = help
-        .lines()
+/// The sub-commands that a help text lists.
+fn commands(help: &str) -> Vec<&str> {
+    help.lines()
         .skip_while(|line| *line != "Commands:")
         .skip(1)
         .take_while(|line| !line.is_empty())
         .filter(|line| line.starts_with("  ") && !line.starts_with("   "))
         .filter_map(|line| line.split_whitespace().next())
         .filter(|name| *name != "help")
-        .collect();
-    assert!(commands.contains(&"sweep") && commands.contains(&"compare"), "{commands:?}");
-    for command in commands {
-        let help = folder.memlab(&[command, "--help"]).expect(0).stdout;
-        assert!(help.contains("Example"), "{command} has no example:\n{help}");
-        assert!(help.contains(&format!("memlab {command}")), "{command} shows no use of itself:\n{help}");
-        for cause in ["AdamW", "SGD", "retain", "leak", "activation", "optimizer state"] {
-            assert!(!help.contains(cause), "{command} --help names {cause}");
-        }
+        .collect()
+}
+
+/// Checks the help of a command and of everything below it; gives the number of commands that do something.
+fn check_help(folder: &Folder, words: &[&str]) -> usize {
+    let help = folder.memlab(&[words, &["--help"]].concat()).expect(0).stdout;
+    let name = words.join(" ");
+    for cause in ["AdamW", "SGD", "retain", "leak", "activation", "optimizer state"] {
+        assert!(!help.contains(cause), "memlab {name} --help names {cause}");
     }
+    let below = commands(&help);
+    if below.is_empty() {
+        assert!(help.contains("Example"), "memlab {name} has no example:\n{help}");
+        assert!(help.contains(&format!("  memlab {name}")), "memlab {name} shows no use of itself:\n{help}");
+        return 1;
+    }
+    below.iter().map(|command| check_help(folder, &[words, &[command]].concat())).sum()
+}
+
+#[test]
+fn every_command_has_an_example_and_says_no_cause() {
+    let commands = check_help(&Folder::new(), &[]);
+    assert!(commands >= 10, "{commands}");
 }
 
 #[test]

@@ -2,14 +2,14 @@
 
 mod support;
 
-use support::{Done, Folder};
+use support::{Done, Folder, snapshot};
 
 #[test]
 fn a_run_leaves_its_report_and_shows_it() {
     let folder = Folder::new();
     let done = folder.with_worker(&["run", "--case", "alpha", "--batch-size-per-device", "4", "--output", "a.json"]);
     let done = done.expect(0);
-    insta::assert_snapshot!(done.stdout);
+    snapshot!(done.stdout);
     let report: serde_json::Value = serde_json::from_str(&folder.read("a.json")).unwrap();
     assert_eq!(report["spec"]["batch_size"], 4);
     assert_eq!(report["provenance"]["command"][1], "run");
@@ -30,7 +30,7 @@ fn an_output_that_exists_is_replaced_only_when_told() {
     let folder = Folder::new();
     folder.write("a.json", "precious");
     let refused = folder.with_worker(&["run", "--case", "alpha", "--output", "a.json"]).expect(2);
-    insta::assert_snapshot!(refused.stderr);
+    snapshot!(refused.stderr);
     assert_eq!(folder.read("a.json"), "precious");
     folder.with_worker(&["run", "--case", "alpha", "--output", "a.json", "--overwrite-output"]).expect(0);
     assert!(folder.read("a.json").contains("alpha"));
@@ -42,7 +42,7 @@ fn an_old_report_is_not_taken_for_that_of_a_run_that_left_none() {
     let seed = |seed| ["run", "--case", "alpha", "--seed", seed, "--output", "a.json", "--overwrite-output"];
     folder.with_worker(&seed("1")).expect(0);
     let done = folder.with_worker(&seed("106")).expect(4);
-    insta::assert_snapshot!(done.stderr);
+    snapshot!(done.stderr);
     assert_eq!(done.stdout, "");
 }
 
@@ -71,7 +71,7 @@ fn out_of_memory_has_its_own_exit_code_and_a_failure_another() {
     assert!(oom.stdout.contains("oom"), "what was measured is shown: {}", oom.stdout);
     assert!(oom.stderr.contains("out of memory: tried to allocate 20.00 MiB"), "{}", oom.stderr);
     let failed = folder.with_worker(&["run", "--case", "alpha", "--seed", "101"]).expect(4);
-    insta::assert_snapshot!(failed.stderr);
+    snapshot!(failed.stderr);
 }
 
 #[test]
@@ -92,13 +92,13 @@ fn every_option_is_checked_and_says_what_it_takes() {
         let done = folder.with_worker(&[&["run"], options].concat()).expect(2);
         said.push(format!("$ memlab run {}\n{}", options.join(" "), done.stderr));
     }
-    insta::assert_snapshot!(said.join("\n"));
+    snapshot!(said.join("\n"));
 }
 
 #[test]
 fn help_lists_the_exercise_s_options_and_no_cause() {
     let done = Folder::new().memlab(&["run", "--help"]).expect(0);
-    insta::assert_snapshot!(done.stdout);
+    snapshot!(done.stdout);
 }
 
 #[test]
@@ -111,7 +111,7 @@ fn a_reproduction_says_what_differs() {
     let changed = folder.read("a.json").replacen("\"allocated_mib\":120,", "\"allocated_mib\":120.25,", 1);
     folder.write("b.json", &changed.replace("\"stand-in\",\n", "\"older\",\n"));
     let differs = folder.with_worker(&["reproduce", "b.json"]).expect(1);
-    insta::assert_snapshot!(format!("{}{}", differs.stdout, differs.stderr));
+    snapshot!(format!("{}{}", differs.stdout, differs.stderr));
 }
 
 #[test]

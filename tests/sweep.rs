@@ -12,7 +12,7 @@ use std::process::{Child, Stdio};
 
 use nix::sys::signal::{Signal, kill};
 use nix::unistd::Pid;
-use support::{Done, Folder};
+use support::{Done, Folder, snapshot};
 
 /// An experiment that sweeps these seeds.
 fn seeds(seeds: &str) -> String {
@@ -80,10 +80,10 @@ fn a_sweep_runs_tabulates_and_keeps_the_plan_s_order() {
         "name = \"demo\"\ntitle = \"What does the batch size change?\"\n[base]\ncase = \"alpha\"\n[sweep]\nbatch_size = [4, 1, 2]\n",
     );
     let done = folder.with_worker(&["sweep", "demo.toml"]).expect(0);
-    insta::assert_snapshot!(done.stdout);
+    snapshot!(done.stdout);
     assert!(done.stderr.contains("3 runs: 3 ok\n"), "{}", done.stderr);
-    insta::assert_snapshot!(folder.read("runs/demo/comparison.md"));
-    insta::assert_snapshot!(folder.read("runs/demo/results.csv"));
+    snapshot!(folder.read("runs/demo/comparison.md"));
+    snapshot!(folder.read("runs/demo/results.csv"));
     let samples = folder.read("runs/demo/samples.csv");
     assert!(samples.starts_with(
         "run_id,rank,step,phase,allocated_mib,reserved_mib,peak_allocated_mib,device_used_mib\nalpha-small-b4-"
@@ -146,7 +146,7 @@ fn one_bad_run_never_ends_the_sweep_and_its_row_says_why() {
     let messages = column(&folder, "message");
     let said: Vec<String> =
         outcomes.iter().map(|(seed, outcome)| format!("{seed} {outcome}: {}", messages[seed])).collect();
-    insta::assert_snapshot!(said.join("\n"));
+    snapshot!(said.join("\n"));
     assert!(done.stderr.contains("9 runs: 1 ok, 5 error, 2 killed, 1 oom"), "{}", done.stderr);
     // Empty is not zero.
     assert_eq!(column(&folder, "largest_forward_increase_mib")[&101], "");
@@ -330,7 +330,7 @@ fn perturbations_are_followed_by_the_response_to_each() {
          [[perturbation]]\nlabel = \"another seed\"\nseed = 7\n[[perturbation]]\nlabel = \"fails\"\nseed = 101\n",
     );
     let done = folder.with_worker(&["sweep", "demo.toml"]).expect(4);
-    insta::assert_snapshot!(done.stdout);
+    snapshot!(done.stdout);
 }
 
 #[test]
@@ -374,7 +374,7 @@ fn a_rank_that_fails_ends_the_others() {
 fn cuda_asked_for_where_none_is_is_refused_before_anything_runs() {
     let folder = folder(&seeds("[1]"));
     let done = folder.with_worker(&["sweep", "--device", "cuda", "demo.toml"]).expect(2);
-    insta::assert_snapshot!(done.stderr);
+    snapshot!(done.stderr);
     assert!(!folder.path().join("runs").exists());
 }
 
@@ -383,7 +383,7 @@ fn a_worker_that_is_not_there_is_named_with_what_to_do() {
     let folder = folder(&seeds("[1]"));
     let mut command = folder.command(&["sweep", "demo.toml"]);
     let done = Done::of(command.env("MEMLAB_WORKER", "/no/such/memlab-worker").output().unwrap()).expect(2);
-    insta::assert_snapshot!(done.stderr);
+    snapshot!(done.stderr);
 }
 
 #[test]

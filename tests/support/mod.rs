@@ -1,9 +1,18 @@
 //! What every user-level test needs: the binary in a folder of its own, with a clean environment.
-#![allow(clippy::allow_attributes, dead_code, reason = "each test file uses a part of this one")]
+#![allow(clippy::allow_attributes, dead_code, unused_macros, reason = "each test file uses a part of this one")]
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
+
+/// A snapshot of a text in which run ids stand without their hashes, which change with every preset and device model.
+macro_rules! snapshot {
+    ($text:expr) => {
+        insta::with_settings!({ filters => vec![(r"-[0-9a-f]{8}\b", "-HASHHASH")] }, { insta::assert_snapshot!($text) })
+    };
+}
+#[allow(unused_imports, reason = "each test file uses a part of this one")]
+pub(crate) use snapshot;
 
 /// A fresh folder in which commands run; removed at the end.
 pub(crate) struct Folder {

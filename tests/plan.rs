@@ -154,3 +154,17 @@ fn a_perturbation_that_is_the_base_is_pointed_out() {
     assert!(done.stdout.contains("1 the same as another"), "{}", done.stdout);
     insta::assert_snapshot!(done.stderr);
 }
+
+#[test]
+fn the_modelled_gpu_tells_what_no_result_does() {
+    let folder = Folder::new();
+    // The stand-in is out of memory for seed 107, and has no model: what is shown is what it reports.
+    folder.write("x.toml", &SMALL.replace("seed = [7, 8]", "seed = [107]"));
+    let done = folder.with_worker(&["plan", "x.toml", "--estimate"]).expect(0);
+    insta::assert_snapshot!(done.stdout);
+    assert!(!folder.path().join("runs").exists(), "planning leaves nothing behind");
+    let done = folder.with_worker(&["plan", "x.toml", "--estimate", "--set", "seed=[1, 2]", "--quiet"]).expect(0);
+    let peaks = done.stdout.matches("the modelled GPU").count();
+    assert_eq!((peaks, done.stderr.as_str()), (4, ""), "{}", done.stdout);
+    folder.memlab(&["plan", "x.toml", "--estimate"]).expect(2);
+}

@@ -54,8 +54,10 @@ fn reference(model: &Model) -> Vec<Point> {
 
 /// The same experiment as a user writes it.
 fn text(model: &Model) -> String {
-    let settings =
-        |point: &Point| point.iter().map(|(axis, value)| format!("{} = {value}\n", AXES[*axis])).collect::<String>();
+    let settings = |point: &Point| {
+        let lines: Vec<String> = point.iter().map(|(axis, value)| format!("{} = {value}\n", AXES[*axis])).collect();
+        lines.concat()
+    };
     let zips = model.grid.iter().filter(|(axes, _)| axes.len() > 1);
     let zips: Vec<Vec<&str>> = zips.map(|(axes, _)| axes.iter().map(|axis| AXES[*axis]).collect()).collect();
     let perturb = if model.cumulative { "cumulative" } else { "one_at_a_time" };

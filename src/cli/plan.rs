@@ -1,6 +1,7 @@
 //! `memlab plan`: what would run, in which order, and where every value comes from.
 
-use std::collections::BTreeMap;
+mod outlook;
+
 use std::path::{Path, PathBuf};
 
 use super::console::{Console, Stop};
@@ -10,8 +11,8 @@ use crate::collate::{Cell, Column, Table, axis_cell, axis_column};
 use crate::exit::Exit;
 use crate::experiment::{Experiment, Origin};
 use crate::plan::Plan;
-use crate::protocol::{Axis, RunSpec};
-use crate::store::{ResultsFolder, reports_at};
+use crate::protocol::Axis;
+use outlook::Outlook;
 
 /// What to plan, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -21,7 +22,8 @@ Examples:
   memlab plan experiments/exercise.toml --set device=cpu --set steps=12
   memlab plan experiments/alpha_batch.toml --format csv > plan.csv
 
-Nothing is run. Times are those of earlier results of the same experiment.")]
+Nothing is run. What earlier results of the same experiment tell about time and memory is shown. With --estimate, the modelled
+GPU tells the memory of the other runs: each is executed without computing anything, which takes a fraction of a second.")]
 pub(super) struct Args {
     /// Experiment file
     #[arg(value_name = "EXPERIMENT")]
@@ -31,6 +33,9 @@ pub(super) struct Args {
     /// Folder with earlier results [default: runs/NAME]
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
+    /// Ask the modelled GPU how much memory the runs will need, and which of them will not fit
+    #[arg(long)]
+    estimate: bool,
     #[command(flatten)]
     format: FormatOption,
 }
@@ -40,18 +45,21 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let host = likely_host(&experiment, console);
     let plan = args.planning.expand(&experiment, &host, console)?;
     let results = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&experiment.name));
-    let known = Known::at(&results);
+    let mut outlook = Outlook::of_results(&results);
+    if args.estimate {
+        outlook.ask_the_model(&experiment, &plan, console)?;
+    }
     let format = args.format.format;
     if !format.is_prose() {
-        console.result(&format.render(&everything(&experiment, &plan, &known)))?;
+        console.result(&format.render(&everything(&experiment, &plan, &outlook)))?;
         return Ok(Exit::Success);
     }
-    let mut parts = vec![heading(&experiment, &plan), format.render(&runs(&plan, &known))];
+    let mut parts = vec![heading(&experiment, &plan), format.render(&runs(&plan, &outlook))];
     parts.push(format!("Where the values come from:\n\n{}", format.render(&values(&experiment, &plan))));
     if !plan.excluded.is_empty() {
         parts.push(format!("Not run:\n\n{}", format.render(&excluded(&plan))));
     }
-    parts.extend(outlook(&plan, &known));
+    parts.extend(outlook.summary(&plan));
     let text = parts.join("\n");
     console.result(&text)?;
     Ok(Exit::Success)
@@ -74,14 +82,14 @@ fn counted(count: usize, what: &str) -> String {
 }
 
 /// The runs in order, with what differs between them.
-fn runs(plan: &Plan, known: &Known) -> Table {
+fn runs(plan: &Plan, outlook: &Outlook) -> Table {
     let labelled = plan.runs.iter().any(|run| run.label.is_some());
     let mut columns = vec![Column::new("order", "#"), Column::new("run_id", "run")];
     if labelled {
         columns.push(Column::new("label", "label"));
     }
     columns.extend(plan.varied.iter().map(|axis| axis_column(*axis)));
-    columns.extend(known.columns());
+    columns.extend(outlook.columns());
     let mut table = Table::new(columns);
     for (at, run) in plan.runs.iter().enumerate() {
         let mut row = vec![Cell::from(at as u64 + 1), run.run_id.as_str().into()];
@@ -89,7 +97,7 @@ fn runs(plan: &Plan, known: &Known) -> Table {
             row.push(run.label.as_deref().into());
         }
         row.extend(plan.varied.iter().map(|axis| axis_cell(&axis.of(&run.spec))));
-        row.extend(known.cells(&run.run_id, &run.spec));
+        row.extend(outlook.cells(run));
         table.push(row);
     }
     table
@@ -138,7 +146,7 @@ fn excluded(plan: &Plan) -> Table {
 }
 
 /// Everything in one table: the runs, each axis with the place of its value, then the excluded points.
-fn everything(experiment: &Experiment, plan: &Plan, known: &Known) -> Table {
+fn everything(experiment: &Experiment, plan: &Plan, outlook: &Outlook) -> Table {
     let mut columns = vec![
         Column::new("order", "#"),
         Column::new("run_id", "run"),
@@ -148,7 +156,7 @@ fn everything(experiment: &Experiment, plan: &Plan, known: &Known) -> Table {
     columns.extend(Axis::all().map(axis_column));
     columns.extend(Axis::all().map(|axis| Column::new(format!("{axis}_from"), format!("{axis} from"))));
     columns.extend([Column::new("excluded_by", "excluded by"), Column::new("reason", "reason")]);
-    columns.extend(known.columns());
+    columns.extend(outlook.columns());
     let mut table = Table::new(columns);
     for (at, run) in plan.runs.iter().enumerate() {
         let mut row: Vec<Cell> =
@@ -156,7 +164,7 @@ fn everything(experiment: &Experiment, plan: &Plan, known: &Known) -> Table {
         row.extend(Axis::all().map(|axis| axis_cell(&axis.of(&run.spec))));
         row.extend(Axis::all().map(|axis| Cell::from(place(experiment, plan, at, axis))));
         row.extend([Cell::Empty, Cell::Empty]);
-        row.extend(known.cells(&run.run_id, &run.spec));
+        row.extend(outlook.cells(run));
         table.push(row);
     }
     for point in &plan.excluded {
@@ -164,7 +172,7 @@ fn everything(experiment: &Experiment, plan: &Plan, known: &Known) -> Table {
         let mut row = vec![Cell::Empty, Cell::Empty, point.label.as_str().into(), "no".into()];
         row.extend(std::iter::repeat_n(Cell::Empty, 2 * Axis::COUNT));
         row.extend([rule.into(), point.reason.as_ref().into()]);
-        row.extend(known.columns().iter().map(|_| Cell::Empty));
+        row.extend(outlook.columns().iter().map(|_| Cell::Empty));
         table.push(row);
     }
     table
@@ -184,98 +192,4 @@ fn place(experiment: &Experiment, plan: &Plan, run: usize, axis: Axis) -> String
         }
     };
     if written.trim_matches(['"', '\'']) == "auto" { format!("{place} (auto)") } else { place }
-}
-
-/// What earlier results say about time and memory.
-struct Known {
-    by_id: BTreeMap<String, Measured>,
-    /// The same without seed: it changes neither time nor memory.
-    by_kind: BTreeMap<String, Measured>,
-}
-
-#[derive(Clone, Copy)]
-struct Measured {
-    seconds: f64,
-    peak_mib: Option<f64>,
-}
-
-impl Known {
-    /// Results that cannot be read are not counted: this is an estimate.
-    fn at(folder: &Path) -> Self {
-        let mut known = Self { by_id: BTreeMap::new(), by_kind: BTreeMap::new() };
-        if ResultsFolder::open(folder).is_err() {
-            return known;
-        }
-        for named in reports_at(folder).unwrap_or_default().into_iter().flatten() {
-            let report = named.report;
-            let (Some(spec), Some(seconds), true) = (&report.spec, report.wall_seconds, report.outcome().is_finished())
-            else {
-                continue;
-            };
-            let peaks = report.rank_reports.iter().map(|rank| rank.indicators.maximum_peak_allocated_mib);
-            let peak_mib =
-                peaks.flatten().fold(None, |peak: Option<f64>, rank| Some(peak.map_or(rank, |peak| peak.max(rank))));
-            let measured = Measured { seconds, peak_mib };
-            known.by_kind.insert(kind(spec), measured);
-            known.by_id.insert(named.name, measured);
-        }
-        known
-    }
-
-    fn of(&self, run_id: &str, spec: &RunSpec) -> Option<Measured> {
-        self.by_id.get(run_id).or_else(|| self.by_kind.get(&kind(spec))).copied()
-    }
-
-    fn columns(&self) -> Vec<Column> {
-        if self.by_id.is_empty() {
-            return Vec::new();
-        }
-        let seconds = Column { unit: Some("s"), ..Column::new("expected_seconds", "expected\ntime") };
-        vec![seconds, Column::mib("expected_peak_mib", "expected\npeak"), Column::new("measured", "measured\nbefore")]
-    }
-
-    fn cells(&self, run_id: &str, spec: &RunSpec) -> Vec<Cell> {
-        if self.by_id.is_empty() {
-            return Vec::new();
-        }
-        let measured = self.of(run_id, spec);
-        let before = if self.by_id.contains_key(run_id) { "yes" } else { "no" };
-        vec![
-            measured.map(|measured| measured.seconds).into(),
-            measured.and_then(|measured| measured.peak_mib).into(),
-            before.into(),
-        ]
-    }
-}
-
-/// What decides time and memory.
-fn kind(spec: &RunSpec) -> String {
-    RunSpec { seed: 0, ..spec.clone() }.run_id()
-}
-
-/// How long the runs will take, as far as earlier results tell.
-fn outlook(plan: &Plan, known: &Known) -> Option<String> {
-    if known.by_id.is_empty() {
-        return None;
-    }
-    let open: Vec<Option<Measured>> = plan
-        .runs
-        .iter()
-        .filter(|run| !known.by_id.contains_key(&run.run_id))
-        .map(|run| known.of(&run.run_id, &run.spec))
-        .collect();
-    let told: Vec<f64> = open.iter().flatten().map(|measured| measured.seconds).collect();
-    Some(match (open.len(), told.len()) {
-        (0, _) => "Every run has results already.\n".to_owned(),
-        (open, 0) => format!("Nothing is known about the time of {} without results.\n", counted(open, "run")),
-        (open, told_of) => {
-            let seconds: f64 = told.iter().sum();
-            let others =
-                if open > told_of { format!("; {} more may take any time", open - told_of) } else { String::new() };
-            format!(
-                "{} without results will take about {seconds:.1} s one after another{others}.\n",
-                counted(told_of, "run")
-            )
-        }
-    })
 }

@@ -18,7 +18,12 @@ pub(super) struct AxisOptions {
 impl AxisOptions {
     /// Sets them in an experiment.
     pub(super) fn apply(&self, experiment: &mut Experiment) -> Result<(), Vec<Diagnostic>> {
-        self.assignments.iter().try_for_each(|assignment| experiment.set(assignment))
+        self.assignments.iter().try_for_each(|assignment| {
+            let axis = assignment.split('=').next().unwrap_or_default();
+            experiment
+                .set(assignment)
+                .map_err(|problems| problems.into_iter().map(|problem| typed(problem, axis)).collect())
+        })
     }
 }
 
@@ -48,6 +53,14 @@ impl clap::FromArgMatches for AxisOptions {
         *self = Self::from_arg_matches(matches)?;
         Ok(())
     }
+}
+
+/// A mistake in an assignment, shown at the option that was typed.
+fn typed(mut problem: Diagnostic, axis: &str) -> Diagnostic {
+    for label in &mut problem.labels {
+        label.source.path = format!("--{}", axis.replace('_', "-")).into();
+    }
+    problem
 }
 
 /// A switch that is on by default has an option that turns it off; every other axis takes its value.

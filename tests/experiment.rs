@@ -6,7 +6,7 @@ use std::path::Path;
 
 use memlab::experiment;
 use memlab::plan::{Host, expand};
-use memlab::protocol::{Axis, DeviceKind, PlanFile};
+use memlab::protocol::{Axis, Backend, DeviceKind, PlanFile};
 use proptest::prelude::*;
 use support::data;
 
@@ -155,4 +155,62 @@ fn a_run_of_the_exercise_has_one_id_wherever_it_is_planned() {
     assert_eq!(ids("exercise")[4], ids("alpha_batch")[2]);
     // Fixed for ever: results of earlier versions are found again.
     assert_eq!(ids("baseline_cases")[0], "alpha-small-b2-s6-fp32-2aa93420");
+}
+
+#[test]
+fn a_run_asks_slurm_for_what_it_needs() {
+    let experiment = experiment::read(&data("whole_language.toml")).unwrap();
+    let plan = expand(&experiment, &CPU).unwrap();
+    let slurm = experiment.slurm.as_ref().unwrap();
+    for run in &plan.runs {
+        let settings = slurm.of(&run.spec);
+        let time = if run.spec.preset.as_ref() == "tall" { 3_600 } else { 600 };
+        assert_eq!((settings.time_seconds, settings.partition.as_deref()), (Some(time), Some("gpu")), "{}", run.run_id);
+    }
+}
+
+#[test]
+fn slurm_settings_can_be_changed_on_the_command_line() {
+    let mut experiment = experiment::read(&data("whole_language.toml")).unwrap();
+    for assignment in
+        ["slurm.time=2h", "slurm.mem=none", "slurm.environment={ A = \"$$ ü\" }", "slurm.constraint=a100&nvlink"]
+    {
+        experiment.set(assignment).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+    }
+    let slurm = experiment.slurm.unwrap();
+    assert_eq!(slurm.time_seconds, Some(7_200));
+    assert_eq!(slurm.constraint.as_deref(), Some("a100&nvlink"));
+    assert_eq!(slurm.mem_bytes, Some(8 << 30), "what is not asked for does not replace");
+    assert_eq!(slurm.environment["A"], "$$ ü");
+    assert_eq!(slurm.environment["OMP_NUM_THREADS"], "1");
+}
+
+#[test]
+fn sizes_have_ranges() {
+    let capacities = |range: &str| -> Vec<Option<u64>> {
+        let text = format!("name = \"a\"\n[base]\ncase = \"beta\"\n[sweep]\ncapacity = {range}\n");
+        let experiment =
+            experiment::parse(Path::new("any.toml"), &text).unwrap_or_else(|problems| panic!("{}", shown(&problems)));
+        expand(&experiment, &CPU).unwrap().runs.iter().map(|run| run.spec.capacity).collect()
+    };
+    let gib = |count: u64| Some(count << 30);
+    assert_eq!(capacities("{ from = \"1GiB\", to = \"8GiB\", factor = 2 }"), [gib(1), gib(2), gib(4), gib(8)]);
+    assert_eq!(capacities("{ from = \"1GiB\", to = \"4.5GiB\", step = \"2GiB\" }"), [gib(1), gib(3)]);
+    assert_eq!(capacities("[\"none\", 1073741824]"), [None, gib(1)]);
+}
+
+#[test]
+fn the_machine_decides_what_is_left_open() {
+    let text = "name = \"a\"\n[base]\ncase = \"beta\"\nworld_size = 2\n[sweep]\ncompute = [true, false]\n";
+    let experiment = experiment::parse(Path::new("any.toml"), text).unwrap();
+    assert!(experiment.asks_the_machine());
+    let plan = |device, gpus| -> Vec<(DeviceKind, Option<Backend>, bool)> {
+        let plan = expand(&experiment, &Host { device, gpus }).unwrap();
+        plan.runs.iter().map(|run| (run.spec.device, run.spec.backend, run.spec.device_model.is_some())).collect()
+    };
+    // What computes nothing is modelled, also where there is a GPU.
+    let modelled = (DeviceKind::Cpu, Some(Backend::Gloo), true);
+    assert_eq!(plan(DeviceKind::Cuda, 2), [(DeviceKind::Cuda, Some(Backend::Nccl), false), modelled]);
+    assert_eq!(plan(DeviceKind::Cuda, 1), [(DeviceKind::Cuda, Some(Backend::Gloo), false), modelled]);
+    assert_eq!(plan(DeviceKind::Cpu, 0), [modelled, modelled]);
 }

@@ -4,7 +4,6 @@ use super::layout::ASSIGNMENT;
 use super::reader::Reader;
 use super::{Experiment, assemble};
 use crate::diag::{Diagnostic, Source};
-use crate::protocol::SlurmSettings;
 
 /// Changes the experiment. Relations between its parts are the caller's to check.
 pub(super) fn set(experiment: &mut Experiment, assignment: &str) -> Result<(), Vec<Diagnostic>> {
@@ -48,7 +47,7 @@ pub(super) fn set(experiment: &mut Experiment, assignment: &str) -> Result<(), V
     }
     if let Some(slurm) = section.table("slurm") {
         let known = experiment.slurm.take().unwrap_or_default();
-        experiment.slurm = Some(overlay(known, assemble::slurm(slurm.value)));
+        experiment.slurm = Some(known.overlaid(assemble::slurm(slurm.value)));
     }
     Ok(())
 }
@@ -59,34 +58,4 @@ fn as_toml(value: &str) -> String {
         table.get_ref().len() == 1 && table.get_ref().values().all(|value| !value.get_ref().is_datetime())
     });
     if is_value { value.to_owned() } else { toml::Value::from(value).to_string() }
-}
-
-/// Settings with others laid over them: what is present there counts.
-fn overlay(under: SlurmSettings, over: SlurmSettings) -> SlurmSettings {
-    fn lines<T>(under: Vec<T>, over: Vec<T>) -> Vec<T> {
-        if over.is_empty() { under } else { over }
-    }
-    let mut environment = under.environment;
-    environment.extend(over.environment);
-    SlurmSettings {
-        partition: over.partition.or(under.partition),
-        account: over.account.or(under.account),
-        qos: over.qos.or(under.qos),
-        constraint: over.constraint.or(under.constraint),
-        time_seconds: over.time_seconds.or(under.time_seconds),
-        mem_bytes: over.mem_bytes.or(under.mem_bytes),
-        mem_per_cpu_bytes: over.mem_per_cpu_bytes.or(under.mem_per_cpu_bytes),
-        cpus_per_task: over.cpus_per_task.or(under.cpus_per_task),
-        gpus_per_node: over.gpus_per_node.or(under.gpus_per_node),
-        gres: over.gres.or(under.gres),
-        nodes: over.nodes.or(under.nodes),
-        throttle: over.throttle.or(under.throttle),
-        runs_per_task: over.runs_per_task.or(under.runs_per_task),
-        setup: lines(under.setup, over.setup),
-        directives: lines(under.directives, over.directives),
-        environment,
-        container: over.container.or(under.container),
-        launcher: over.launcher.or(under.launcher),
-        overrides: lines(under.overrides, over.overrides),
-    }
 }

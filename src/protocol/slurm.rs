@@ -4,6 +4,8 @@ use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
+use super::{RunSpec, Selection};
+
 /// The `[slurm]` section. What is missing is not asked for: the cluster's defaults apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default)]
@@ -48,12 +50,53 @@ pub struct SlurmSettings {
     pub overrides: Vec<SlurmOverride>,
 }
 
+impl SlurmSettings {
+    /// What a run needs: the settings for all with the overrides that apply to it.
+    #[must_use]
+    pub fn of(&self, spec: &RunSpec) -> Self {
+        let applying = self.overrides.iter().filter(|over| over.within.contains(spec));
+        let all = Self { overrides: Vec::new(), ..self.clone() };
+        applying.fold(all, |settings, over| settings.overlaid(over.settings.clone()))
+    }
+
+    /// These settings with others laid over them: what is present there counts.
+    #[must_use]
+    pub fn overlaid(self, over: Self) -> Self {
+        fn list<T>(over: Vec<T>, under: Vec<T>) -> Vec<T> {
+            if over.is_empty() { under } else { over }
+        }
+        let mut environment = self.environment;
+        environment.extend(over.environment);
+        Self {
+            partition: over.partition.or(self.partition),
+            account: over.account.or(self.account),
+            qos: over.qos.or(self.qos),
+            constraint: over.constraint.or(self.constraint),
+            time_seconds: over.time_seconds.or(self.time_seconds),
+            mem_bytes: over.mem_bytes.or(self.mem_bytes),
+            mem_per_cpu_bytes: over.mem_per_cpu_bytes.or(self.mem_per_cpu_bytes),
+            cpus_per_task: over.cpus_per_task.or(self.cpus_per_task),
+            gpus_per_node: over.gpus_per_node.or(self.gpus_per_node),
+            gres: over.gres.or(self.gres),
+            nodes: over.nodes.or(self.nodes),
+            throttle: over.throttle.or(self.throttle),
+            runs_per_task: over.runs_per_task.or(self.runs_per_task),
+            setup: list(over.setup, self.setup),
+            directives: list(over.directives, self.directives),
+            environment,
+            container: over.container.or(self.container),
+            launcher: over.launcher.or(self.launcher),
+            overrides: list(over.overrides, self.overrides),
+        }
+    }
+}
+
 /// Other needs for the runs that have certain values.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct SlurmOverride {
     /// Which runs.
     #[serde(rename = "where")]
-    pub within: super::Selection,
+    pub within: Selection,
     /// What they need: only what is present replaces.
     pub settings: SlurmSettings,
 }

@@ -11,8 +11,8 @@ use crate::experiment;
 Examples:
   memlab schema > experiment.schema.json
 
-An experiment that starts with the line `#:schema ./experiment.schema.json` is then completed and checked by editors that
-understand TOML schemas (Even Better TOML, taplo, tombi).")]
+An experiment that starts with the line `#:schema ./experiment.schema.json` is then completed and
+checked by editors that understand TOML schemas (Even Better TOML, taplo, tombi).")]
 pub(super) struct Args {}
 
 pub(super) fn run(_: &Args, console: &mut Console) -> Result<Exit, Stop> {

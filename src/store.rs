@@ -21,7 +21,7 @@ use crate::diag::Diagnostic;
 pub use atomic::{write_atomic, write_atomic_soon};
 pub use folder::{Lock, ResultsFolder};
 pub use reports::{NamedReport, ReadReport, read_report, reports_at};
-pub use run::{RunFolder, State, hostname};
+pub use run::{RunFolder, State, hostname, is_finished};
 
 /// Says that something could not be done to a file or folder, and what to do about the usual reasons.
 fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Diagnostic {

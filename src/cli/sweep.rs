@@ -16,7 +16,7 @@ use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
 use crate::protocol::{Outcome, PlanFile, PlannedRun};
-use crate::store::{ResultsFolder, State};
+use crate::store::{ResultsFolder, State, is_finished};
 
 /// So many failed runs are named at the end of a sweep.
 const SHOWN: usize = 10;
@@ -154,12 +154,16 @@ fn sweep(
 /// The runs that are not finished, in the plan's order.
 fn to_run(args: &Args, plan: &PlanFile, folder: &ResultsFolder, machine: &Machine) -> Result<Vec<Job>, Stop> {
     let is_due = |run: &&PlannedRun| {
-        let place = folder.run(&run.run_id);
         if args.fresh {
             return true;
         }
-        let finished = place.is_finished(&run.spec, &machine.probe.libtorch_version, &machine.probe.worker_build);
-        let state = place.state(place.report().ok().flatten().as_ref());
+        let place = folder.run(&run.run_id);
+        let report = place.report().ok().flatten();
+        let state = place.state(report.as_ref());
+        let finished = report.is_some_and(|report| {
+            let probe = &machine.probe;
+            is_finished(&state, &report, &run.spec, &probe.libtorch_version, &probe.worker_build)
+        });
         match state {
             State::Ended { outcome, .. } if args.retry.contains(&outcome) => true,
             State::Ended { outcome, .. } if !args.retry.is_empty() && !outcome.is_finished() => false,

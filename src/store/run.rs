@@ -144,17 +144,6 @@ impl RunFolder {
         }
     }
 
-    /// Whether the run need not be run again: it measured what there is to measure, with the same configuration, libtorch
-    /// and worker. The versions are those of a probe.
-    pub fn is_finished(&self, spec: &RunSpec, libtorch_version: &str, worker_build: &str) -> bool {
-        let Ok(Some(report)) = self.report() else { return false };
-        self.state(Some(&report)).outcome().is_some_and(Outcome::is_finished)
-            && report.outcome().is_finished()
-            && report.spec.as_ref() == Some(spec)
-            && report.worker_build.as_deref() == Some(worker_build)
-            && report.libtorch_version.as_deref().map(release) == Some(release(libtorch_version))
-    }
-
     /// Makes the folder ready for another attempt: what an earlier one left goes to `attempts/<n>`. Gives the number of the new one.
     ///
     /// # Errors
@@ -191,6 +180,16 @@ impl RunFolder {
         }
         Ok(attempt + 1)
     }
+}
+
+/// Whether a run that stands like this need not be run again: it measured what there is to measure, with the same configuration,
+/// libtorch and worker. The versions are those of a probe.
+pub fn is_finished(state: &State, report: &Report, spec: &RunSpec, libtorch_version: &str, worker_build: &str) -> bool {
+    state.outcome().is_some_and(Outcome::is_finished)
+        && report.outcome().is_finished()
+        && report.spec.as_ref() == Some(spec)
+        && report.worker_build.as_deref() == Some(worker_build)
+        && report.libtorch_version.as_deref().map(release) == Some(release(libtorch_version))
 }
 
 /// A version without its build suffix: `2.11.0+cu130` is `2.11.0`.

@@ -454,3 +454,48 @@ fn two_experiments_of_one_name_are_an_error() {
     let done = folder.with_worker(&["sweep", "demo.toml", "again.toml"]).expect(2);
     assert!(done.stderr.contains("two of the experiments are called demo"), "{}", done.stderr);
 }
+
+#[test]
+fn folders_with_spaces_quotes_and_umlauts_work() {
+    let folder = Folder::new();
+    let place = "my runs (ü)/it's $HOME & more";
+    folder.write(&format!("{place}/demo.toml"), &seeds("[1]"));
+    let mut command = folder.command_with_worker(&["sweep", "demo.toml"]);
+    let done = Done::of(command.current_dir(folder.path().join(place)).output().unwrap()).expect(0);
+    assert!(done.stderr.contains("1 runs: 1 ok"), "{}", done.stderr);
+    folder.memlab(&["collate", &format!("{place}/runs/demo")]).expect(0);
+}
+
+#[test]
+fn several_experiments_are_one_csv_and_share_no_folder() {
+    let folder = folder(&seeds("[1, 2]"));
+    folder.write("second.toml", &seeds("[3]").replace("demo", "second"));
+    let done = folder.with_worker(&["sweep", "--format", "csv", "demo.toml", "second.toml"]).expect(0);
+    assert_eq!(done.stdout.lines().count(), 1 + 3, "{}", done.stdout);
+    assert!(folder.path().join("runs/second/results.csv").exists());
+    let refused = folder.with_worker(&["sweep", "--out", "one", "demo.toml", "second.toml"]).expect(2);
+    assert!(refused.stderr.contains("--out names one folder"), "{}", refused.stderr);
+    // A mistake in the second file is found before the first is run.
+    folder.write("second.toml", "name = \"second\"\n");
+    folder.with_worker(&["sweep", "--fresh", "demo.toml", "second.toml"]).expect(2);
+    assert_eq!(status(&folder, 1)["attempt"], 1);
+}
+
+#[test]
+fn a_part_of_the_plan_can_be_taken() {
+    let folder = folder(&seeds("[1, 2, 3, 4]"));
+    folder.with_worker(&["sweep", "--first", "1", "demo.toml"]).expect(0);
+    assert_eq!(column(&folder, "seed").len(), 1);
+    let all = folder.with_worker(&["sweep", "demo.toml"]).expect(0);
+    assert!(all.stderr.contains("4 runs, 1 of them finished before"), "{}", all.stderr);
+}
+
+#[test]
+fn a_table_is_written_while_nobody_reads_the_progress() {
+    let folder = folder(&seeds("[1, 2]"));
+    let mut command = folder.command_with_worker(&["sweep", "demo.toml"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    drop(child.stderr.take());
+    let done = Done::of(child.wait_with_output().unwrap()).expect(0);
+    assert_eq!(done.stdout.lines().count(), 4 + 2, "{}", done.stdout);
+}

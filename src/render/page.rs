@@ -14,9 +14,8 @@ fn circumstances(collation: &Collation) -> Option<String> {
             places.push(place);
         }
     }
-    (!places.is_empty()).then(|| {
-        format!("Memory in MiB (2^20 bytes), the maximum over the ranks. Device: {}.\n", places.join("; "))
-    })
+    (!places.is_empty())
+        .then(|| format!("Memory in MiB (2^20 bytes), the maximum over the ranks. Device: {}.\n", places.join("; ")))
 }
 
 /// The comparison, the responses to perturbations, why runs have no measurements, and which runs are not in the plan.

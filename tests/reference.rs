@@ -7,6 +7,8 @@
 
 mod needs_reference {
 
+    #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+
     use std::fs::File;
     use std::path::PathBuf;
 

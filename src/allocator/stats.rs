@@ -16,16 +16,16 @@ pub struct Stat {
 impl Stat {
     #[inline]
     pub(super) fn increase(&mut self, amount: u64) {
-        self.current = self.current.saturating_add(amount);
-        self.allocated = self.allocated.saturating_add(amount);
+        self.current = self.current.wrapping_add(amount);
+        self.allocated = self.allocated.wrapping_add(amount);
         self.peak = self.peak.max(self.current);
     }
 
     #[inline]
     pub(super) fn decrease(&mut self, amount: u64) {
         debug_assert!(self.current >= amount, "a counter below zero");
-        self.current = self.current.saturating_sub(amount);
-        self.freed = self.freed.saturating_add(amount);
+        self.current = self.current.wrapping_sub(amount);
+        self.freed = self.freed.wrapping_add(amount);
     }
 
     fn reset_peak(&mut self) {

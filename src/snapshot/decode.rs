@@ -26,8 +26,14 @@ fn wrong(path: impl Into<String>, problem: impl Into<String>) -> DecodeError {
 /// # Errors
 /// [`DecodeError`] where something has another type than in every layout known.
 pub(super) fn decode(document: &Document, top: Value) -> Result<Snapshot, DecodeError> {
-    let mut decoder =
-        Decoder { document, contexts: Contexts::default(), stacks: HashMap::new(), frames: HashMap::new() };
+    let mut decoder = Decoder {
+        document,
+        contexts: Contexts::default(),
+        stacks: HashMap::new(),
+        frames: HashMap::new(),
+        frame_fields: Fields::default(),
+        stack_items: Vec::new(),
+    };
     let (segments, traces) = match document.kind(top) {
         Kind::List(_) => (Some(top), None),
         Kind::Dict(_) => (document.get(top, "segments"), document.get(top, "device_traces")),
@@ -69,9 +75,13 @@ fn is_set(document: &Document, value: Value) -> bool {
 struct Decoder<'a> {
     document: &'a Document,
     contexts: Contexts,
-    /// Stacks and frames by the identity of the list or dictionary: files share them.
-    stacks: HashMap<u64, StackId>,
-    frames: HashMap<u64, FrameId>,
+    /// Stacks by the identity of the list: files share them.
+    stacks: HashMap<Value, StackId>,
+    /// Frames by their name, file and line as values: equal texts are the same value.
+    frames: HashMap<[Option<Value>; 3], FrameId>,
+    frame_fields: Fields<3>,
+    /// The frames of the stack that is being read.
+    stack_items: Vec<FrameId>,
 }
 
 impl<'a> Decoder<'a> {
@@ -147,7 +157,7 @@ impl<'a> Decoder<'a> {
                 _ => total_size <= SMALL_SEGMENT_SIZE,
             },
             is_expandable: self.document.get(segment, "is_expandable") == Some(Value::bool(true)),
-            stack: self.stack(self.document.get(segment, "frames"), path)?,
+            stack: self.stack(self.document.get(segment, "frames"), || path.to_owned())?,
             blocks,
         })
     }
@@ -169,44 +179,58 @@ impl<'a> Decoder<'a> {
             size,
             requested_size: self.field(block, "requested_size", Some(requested), path)?,
             state,
-            stack: self.stack(frames, path)?,
+            stack: self.stack(frames, || path.to_owned())?,
         })
     }
 
-    fn stack(&mut self, frames: Option<Value>, path: &str) -> Result<StackId, DecodeError> {
+    fn stack(&mut self, frames: Option<Value>, path: impl Fn() -> String) -> Result<StackId, DecodeError> {
         let Some(list) = frames else { return Ok(StackId::default()) };
-        if let Some(&stack) = self.stacks.get(&list.identity()) {
+        if let Some(&stack) = self.stacks.get(&list) {
             return Ok(stack);
         }
-        let items = self.list(frames, &format!("{path}.frames"))?;
-        let mut ids = Vec::with_capacity(items.len());
+        let items = match self.document.kind(list) {
+            Kind::None => &[],
+            Kind::List(items) => items,
+            other => return Err(wrong(format!("{}.frames", path()), format!("is {}, expected a list", other.word()))),
+        };
+        self.stack_items.clear();
         for item in items {
-            if let Some(&id) = self.frames.get(&item.identity()) {
-                ids.push(id);
-                continue;
-            }
-            let line = self.field(*item, "line", Some(0), &format!("{path}.frames"))?;
-            let id = self.contexts.frame(Frame {
-                name: self.text(*item, "name").to_owned(),
-                filename: self.text(*item, "filename").to_owned(),
-                line: u32::try_from(line).unwrap_or(u32::MAX),
-            });
-            self.frames.insert(item.identity(), id);
-            ids.push(id);
+            let frame = self.frame(*item).map_err(|problem| wrong(format!("{}.frames", path()), problem))?;
+            self.stack_items.push(frame);
         }
-        let stack = self.contexts.stack(&ids);
-        self.stacks.insert(list.identity(), stack);
+        let stack = self.contexts.stack(&self.stack_items);
+        self.stacks.insert(list, stack);
         Ok(stack)
+    }
+
+    fn frame(&mut self, frame: Value) -> Result<FrameId, String> {
+        let Kind::Dict(dict) = self.document.kind(frame) else {
+            return Err("has a frame that is no dictionary".to_owned());
+        };
+        self.frame_fields.find(self.document, dict, FRAME_FIELDS);
+        let key @ [name, filename, line] = [0, 1, 2].map(|field| self.frame_fields.value(dict, field));
+        if let Some(&known) = self.frames.get(&key) {
+            return Ok(known);
+        }
+        let text = |value: Option<Value>| match value.map(|value| self.document.kind(value)) {
+            Some(Kind::Str(text)) => text.to_owned(),
+            _ => String::new(),
+        };
+        let line = line.map_or(Ok(0), |line| self.number(line))?;
+        let line = u32::try_from(line).unwrap_or(u32::MAX);
+        let id = self.contexts.frame(Frame { name: text(name), filename: text(filename), line });
+        self.frames.insert(key, id);
+        Ok(id)
     }
 
     fn trace(&mut self, trace: &[Value], path: &str) -> Result<Vec<Entry>, DecodeError> {
         let mut entries = Vec::with_capacity(trace.len());
-        let mut fields = Fields::default();
+        let mut fields = Fields::<8>::default();
         for (index, item) in trace.iter().enumerate() {
             let Kind::Dict(dict) = self.document.kind(*item) else {
                 return Err(wrong(format!("{path}[{index}]"), "is no dictionary"));
             };
-            fields.find(self.document, dict);
+            fields.find(self.document, dict, FIELDS);
             let at = |key: &str| format!("{path}[{index}].{key}");
             let value = |field: usize| fields.value(dict, field);
             let number = |field: usize, default: Option<u64>| match (value(field), default) {
@@ -235,7 +259,7 @@ impl<'a> Decoder<'a> {
                 stream: number(4, Some(0))?,
                 time_us: number(5, Some(0))?,
                 stack: match value(6) {
-                    Some(frames) => self.stack(Some(frames), &format!("{path}[{index}]"))?,
+                    Some(frames) => self.stack(Some(frames), || format!("{path}[{index}]"))?,
                     None => StackId::default(),
                 },
                 note: self.contexts.note(note),
@@ -287,19 +311,26 @@ impl<'a> Decoder<'a> {
 
 const FIELDS: [&str; 8] = ["action", "addr", "device_free", "size", "stream", "time_us", "frames", "user_metadata"];
 
-/// Where the fields of an entry are. Nearly all entries have the same keys, so they are looked for once.
-#[derive(Default)]
-struct Fields {
+const FRAME_FIELDS: [&str; 3] = ["name", "filename", "line"];
+
+/// Where the fields of a dictionary are. Nearly all entries have the same keys, so they are looked for once.
+struct Fields<const N: usize> {
     keys: Option<(*const Value, usize)>,
-    at: [Option<usize>; FIELDS.len()],
+    at: [Option<usize>; N],
 }
 
-impl Fields {
-    fn find(&mut self, document: &Document, dict: Dict<'_>) {
+impl<const N: usize> Default for Fields<N> {
+    fn default() -> Self {
+        Self { keys: None, at: [None; N] }
+    }
+}
+
+impl<const N: usize> Fields<N> {
+    fn find(&mut self, document: &Document, dict: Dict<'_>, names: [&str; N]) {
         let keys = Some((dict.keys().as_ptr(), dict.keys().len()));
         if self.keys != keys {
             self.keys = keys;
-            self.at = FIELDS.map(|field| dict.keys().iter().rposition(|key| document.kind(*key) == Kind::Str(field)));
+            self.at = names.map(|name| dict.keys().iter().rposition(|key| document.kind(*key) == Kind::Str(name)));
         }
     }
 

@@ -6,7 +6,8 @@
 
 use std::collections::HashMap;
 
-/// A value of a [`Document`]: a small integer, or the place of something larger, with its kind in the low bits.
+/// A value of a [`Document`]: a small integer, or the place of something larger, with its kind in the low bits. Equal
+/// values are the same integer, text, list or dictionary.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub(super) struct Value(u64);
 
@@ -66,11 +67,6 @@ impl Value {
 
     fn at(self) -> usize {
         (self.0 >> 3) as usize
-    }
-
-    /// A number that is the same for the same list or dictionary: shared parts of a document are read once with it.
-    pub(super) fn identity(self) -> u64 {
-        self.0
     }
 }
 
@@ -203,8 +199,11 @@ impl Document {
 
     /// A dictionary without entries.
     pub(super) fn dict(&mut self) -> Result<Value, TooLarge> {
-        let shape = self.shape(&[])?;
-        self.dicts.push((shape, 0));
+        // The first shape is that of no keys.
+        if self.shapes.is_empty() {
+            self.shape(&[])?;
+        }
+        self.dicts.push((0, 0));
         Ok(Value::place(DICT, self.dicts.len() - 1))
     }
 

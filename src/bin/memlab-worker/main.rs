@@ -13,6 +13,7 @@ mod model;
 mod native;
 mod optimizer;
 mod philox;
+mod recorder;
 mod report;
 mod stop;
 mod training;
@@ -25,7 +26,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use memlab::exit::Exit;
-use memlab::protocol::{DeviceKind, Event, Outcome, Phase, Probe, Request, SCHEMA_VERSION, Status};
+use memlab::protocol::{DeviceKind, Event, Outcome, Phase, Probe, RankReport, Request, SCHEMA_VERSION, Status};
 use memlab::store;
 
 use crate::memory::Memory;
@@ -144,6 +145,13 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
     };
     if request.report.exists() && !request.overwrite[0] {
         log(&format!("{} exists, and is not to be replaced", request.report.display()));
+        return Exit::Usage;
+    }
+    if let Some(snapshot) = request.snapshot.as_deref().map(|path| recorder::rank_qualified(path, 0))
+        && snapshot.exists()
+        && !request.overwrite[1]
+    {
+        log(&format!("{} exists, and is not to be replaced", snapshot.display()));
         return Exit::Usage;
     }
     let run = Arc::new(Run {
@@ -283,6 +291,7 @@ impl Run {
             started_at: self.started_at.clone(),
             wall_seconds: self.started.elapsed().as_secs_f64(),
         };
+        let snapshot = self.write_snapshot(memory);
         let mut exit = match outcome {
             Outcome::Ok => Exit::Success,
             Outcome::Oom => Exit::OutOfMemory,
@@ -290,7 +299,7 @@ impl Run {
         };
         // A report exists wherever anything was measured.
         if outcome == Outcome::Ok || !ending.progress.samples.is_empty() || ending.stop.is_some() && memory.is_some() {
-            let report = ending.report(vec![ending.rank_report()]);
+            let report = ending.report(vec![RankReport { snapshot, ..ending.rank_report() }]);
             if let Err(message) = write_json(&self.request.report, &report) {
                 log(&message);
                 exit = Exit::RunFailed;
@@ -299,6 +308,26 @@ impl Run {
         self.write_status(Some((outcome, exit)), message.clone());
         emit(&Event::End { outcome, message });
         exit
+    }
+
+    /// Writes the recorded history, and gives its path.
+    fn write_snapshot(&self, memory: Option<Memory>) -> Option<String> {
+        let path = recorder::rank_qualified(self.request.snapshot.as_deref()?, 0);
+        let at_end = self.progress.lock().snapshot.take();
+        let bytes = match at_end.map_or_else(|| memory?.snapshot().transpose(), |bytes| Some(Ok(bytes)))? {
+            Ok(bytes) => bytes,
+            Err(stop) => {
+                log(&format!("no snapshot: {stop:?}"));
+                return None;
+            }
+        };
+        match store::write_atomic(&path, &bytes) {
+            Ok(()) => Some(path.display().to_string()),
+            Err(problem) => {
+                log(&problem.message);
+                None
+            }
+        }
     }
 
     fn write_status(&self, end: Option<(Outcome, Exit)>, message: Option<String>) {

@@ -14,12 +14,13 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use memlab::allocator::{Address, CachingAllocator, Device, Settings, StreamId, VirtualDevice};
-use memlab::protocol::{DeviceKind, DeviceModel, RunSpec};
+use memlab::allocator::{Address, CachingAllocator, Device, History, Settings, StreamId, VirtualDevice};
+use memlab::protocol::{Activity, DeviceKind, DeviceModel, RunSpec};
 use memlab::units::mib;
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect};
 
 use crate::native::{self, Device as TensorDevice};
+use crate::recorder::{self, Origin, Recorder};
 use crate::stop::Stop;
 
 /// Counters of the device, in bytes.
@@ -57,10 +58,18 @@ impl Memory {
                 native::open_cuda(spec.capacity)?;
                 CUDA_REFUSALS.store(native::cuda_counters()?.out_of_memory_events, Ordering::Relaxed);
                 CAPACITY.store(spec.capacity.unwrap_or(0), Ordering::Relaxed);
+                if let Some(snapshot) = &spec.snapshot {
+                    RECORDING.store(true, Ordering::Relaxed);
+                    native::cuda_record(snapshot.max_entries)?;
+                }
                 Ok(Memory::Cuda)
             }
             (DeviceKind::Cpu, Some(model)) => {
-                let account = Account::open(model, spec.capacity, spec.compute)?;
+                let mut account = Account::open(model, spec.capacity, spec.compute)?;
+                if let Some(snapshot) = &spec.snapshot {
+                    RECORDING.store(true, Ordering::Relaxed);
+                    account.record(snapshot.max_entries);
+                }
                 if ACCOUNT.set(Mutex::new(account)).is_err() {
                     return Err(Stop::Error("the modelled GPU is open already".to_owned()));
                 }
@@ -136,6 +145,53 @@ impl Memory {
     }
 }
 
+impl Memory {
+    /// Tells the recorder, if there is one, what the run does from now on.
+    ///
+    /// # Errors
+    /// None in practice.
+    pub(crate) fn begin(self, step: i64, activity: Activity) -> Result<(), Stop> {
+        if !RECORDING.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        match self {
+            Memory::Cuda => {
+                let mut phases = CUDA_PHASES.lock().unwrap_or_else(PoisonError::into_inner);
+                phases.push((recorder::now_us(), step, activity));
+            }
+            Memory::Modelled => {
+                if let Some(recorder) = &mut account()?.recorder {
+                    recorder.set_phase(step, activity);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The recorded history as a snapshot file; none where nothing was recorded.
+    ///
+    /// # Errors
+    /// A libtorch without a recorder.
+    pub(crate) fn snapshot(self) -> Result<Option<Vec<u8>>, Stop> {
+        if !RECORDING.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        match self {
+            Memory::Cuda => {
+                let phases = CUDA_PHASES.lock().unwrap_or_else(PoisonError::into_inner);
+                Ok(Some(recorder::with_phases(native::cuda_snapshot()?, &phases)))
+            }
+            Memory::Modelled => {
+                let account = account()?;
+                let Some(recorder) = &account.recorder else { return Ok(None) };
+                recorder::encode(&recorder.snapshot(&account.alloc_conf, &account.allocator)).map(Some)
+            }
+        }
+    }
+}
+
+/// When each phase began, for CUDA's recorder, which knows times only.
+static CUDA_PHASES: Mutex<Vec<(u64, i64, Activity)>> = Mutex::new(Vec::new());
 static CUDA_REFUSALS: AtomicI64 = AtomicI64::new(0);
 static CAPACITY: AtomicU64 = AtomicU64::new(0);
 
@@ -179,6 +235,8 @@ struct Account {
     /// The refusal's message for the C++ side, which reads it before the next call.
     message: CString,
     unknown: BTreeMap<String, u64>,
+    alloc_conf: String,
+    recorder: Option<Recorder>,
 }
 
 fn lock(account: &Mutex<Account>) -> MutexGuard<'_, Account> {
@@ -202,7 +260,22 @@ impl Account {
             refusal: None,
             message: CString::default(),
             unknown: BTreeMap::new(),
+            alloc_conf: model.alloc_conf.clone(),
+            recorder: None,
         })
+    }
+
+    /// What follows happens on behalf of `origin`.
+    fn attribute(&mut self, origin: Origin) {
+        if let Some(recorder) = &mut self.recorder {
+            self.allocator.set_tag(recorder.tag(origin));
+        }
+    }
+
+    fn record(&mut self, max_entries: u64) {
+        let bound = usize::try_from(max_entries).unwrap_or(usize::MAX);
+        self.allocator.set_history(Some(History::new(bound, recorder::now_us)));
+        self.recorder = Some(Recorder::new());
     }
 
     fn allocate(&mut self, size: u64) -> Option<NonNull<c_void>> {
@@ -354,8 +427,15 @@ impl Device for MappedDevice {
 /// Allocates on the modelled GPU; null when its allocator refuses.
 #[unsafe(no_mangle)]
 extern "C" fn memlab_device_allocate(bytes: usize, operator: *const c_char, node: *const c_char) -> *mut c_void {
-    let _ = (operator, node);
-    ACCOUNT.get().and_then(|account| lock(account).allocate(bytes as u64)).map_or(std::ptr::null_mut(), NonNull::as_ptr)
+    let Some(account) = ACCOUNT.get() else { return std::ptr::null_mut() };
+    let mut account = lock(account);
+    if account.recorder.is_some() {
+        // SAFETY: the C++ side passes terminated strings.
+        let [operator, node] =
+            [operator, node].map(|text| unsafe { CStr::from_ptr(text) }.to_string_lossy().into_owned());
+        account.attribute(Origin { operator, node, module: MODULE.with_borrow(Clone::clone) });
+    }
+    account.allocate(bytes as u64).map_or(std::ptr::null_mut(), NonNull::as_ptr)
 }
 
 /// Frees a block of the modelled GPU; null is no block.
@@ -366,6 +446,7 @@ extern "C" fn memlab_device_release(pointer: *mut c_void) {
     }
     if let Some(account) = ACCOUNT.get() {
         let mut account = lock(account);
+        account.attribute(Origin { module: MODULE.with_borrow(Clone::clone), ..Origin::default() });
         let address = account.allocator.device().address(pointer);
         if let Err(error) = account.allocator.free(address) {
             // Cannot happen while every tensor frees its own block once; a wrong account must not go on.

@@ -203,10 +203,11 @@ impl Model {
     }
 
     fn feed_forward(&self, block: &Block, x: &Tensor) -> Result<Tensor, Stop> {
-        let x = self.layer_norm(&block.norm2, x)?;
-        let x = x.f_linear(&block.expand, None::<Tensor>)?;
-        let x = x.f_gelu("tanh")?;
-        Ok(x.f_linear(&block.contract, None::<Tensor>)?)
+        let normed = self.layer_norm(&block.norm2, x)?;
+        let expanded = normed.f_linear(&block.expand, None::<Tensor>)?;
+        let activated = expanded.f_gelu("tanh")?;
+        drop(expanded);
+        Ok(activated.f_linear(&block.contract, None::<Tensor>)?)
     }
 
     /// `nn.MultiheadAttention` on (B, S, H), which it transposes to (S, B, H) for itself.
@@ -215,14 +216,17 @@ impl Model {
         let (h, n) = (dimension(self.config.hidden_size)?, dimension(self.config.attention_heads)?);
         let d = h / n;
         let x = x.f_transpose(1, 0)?;
-        let packed = x.f_linear(&block.in_projection, None::<Tensor>)?;
-        // (S, B, 3H) to three contiguous (S, B, H).
-        let packed =
-            packed.f_view([s, b, 3, h])?.f_unsqueeze(0)?.f_transpose(0, -2)?.f_squeeze_dim(-2)?.f_contiguous()?;
-        let heads = |index: i64| -> Result<Tensor, Stop> {
-            Ok(packed.f_select(0, index)?.f_view([s, b * n, d])?.f_transpose(0, 1)?.f_view([b, n, s, d])?)
+        // (S, B, 3H) to three contiguous (S, B, H); the projection itself is free again once it is copied.
+        let packed = {
+            let projected = x.f_linear(&block.in_projection, None::<Tensor>)?;
+            projected.f_view([s, b, 3, h])?.f_unsqueeze(0)?.f_transpose(0, -2)?.f_squeeze_dim(-2)?.f_contiguous()?
         };
-        let (query, key, value) = (heads(0)?, heads(1)?, heads(2)?);
+        // The three are taken side by side, step by step: backward follows the order in which they were made.
+        let parts = [packed.f_select(0, 0)?, packed.f_select(0, 1)?, packed.f_select(0, 2)?];
+        let by_head = |part: &Tensor| Ok::<_, Stop>(part.f_view([s, b * n, d])?.f_transpose(0, 1)?);
+        let parts = [by_head(&parts[0])?, by_head(&parts[1])?, by_head(&parts[2])?];
+        let [query, key, value] =
+            [parts[0].f_view([b, n, s, d])?, parts[1].f_view([b, n, s, d])?, parts[2].f_view([b, n, s, d])?];
         let attended = native::attention(&query, &key, &value)?;
         let attended = attended.f_permute([2, 0, 1, 3])?.f_contiguous()?.f_view([b * s, h])?;
         let projected = attended.f_linear(&block.out_projection, None::<Tensor>)?;

@@ -26,6 +26,8 @@ pub(crate) struct Progress {
     pub(crate) loss: Option<f64>,
     /// The device's last counters.
     pub(crate) counters: Option<Counters>,
+    /// The recorded history at the end of training, while everything is still alive; none before.
+    pub(crate) snapshot: Option<Vec<u8>>,
 }
 
 /// [`Progress`] behind a lock.
@@ -35,8 +37,14 @@ pub(crate) struct SharedProgress(Arc<Mutex<Progress>>);
 impl SharedProgress {
     /// A run that has not begun.
     pub(crate) fn new() -> Self {
-        let progress =
-            Progress { samples: Vec::new(), step: -1, activity: Activity::Model, loss: None, counters: None };
+        let progress = Progress {
+            samples: Vec::new(),
+            step: -1,
+            activity: Activity::Model,
+            loss: None,
+            counters: None,
+            snapshot: None,
+        };
         Self(Arc::new(Mutex::new(progress)))
     }
 
@@ -66,10 +74,12 @@ impl Trainer<'_> {
         spec.batch_size + if rank == 0 { spec.rank_zero_extra_samples } else { 0 }
     }
 
-    fn begin(&self, activity: Activity, step: i64) {
+    fn begin(&self, activity: Activity, step: i64) -> Result<(), Stop> {
         let mut progress = self.progress.lock();
         progress.activity = activity;
         progress.step = step;
+        drop(progress);
+        self.memory.begin(step, activity)
     }
 
     fn sample(&self, step: i64, phase: Phase) -> Result<(), Stop> {
@@ -98,17 +108,17 @@ impl Trainer<'_> {
         let behaviour = Behaviour::of(spec.case);
         let device = self.memory.device();
 
-        self.begin(Activity::Model, -1);
+        self.begin(Activity::Model, -1)?;
         let model = Model::new(&spec.model, spec.seed, spec.compute, device)?;
         let parameters = model.parameters();
         self.memory.reset_peak()?;
         self.sample(-1, Phase::AfterModel)?;
 
-        self.begin(Activity::Optimizer, -1);
+        self.begin(Activity::Optimizer, -1)?;
         let mut optimizer = behaviour.optimizer();
         self.sample(-1, Phase::AfterOptimizerCreation)?;
 
-        self.begin(Activity::Input, -1);
+        self.begin(Activity::Input, -1)?;
         let (tokens, labels) = self.batch()?;
         self.sample(-1, Phase::AfterInput)?;
 
@@ -118,7 +128,7 @@ impl Trainer<'_> {
         for step in 0..i64::try_from(spec.steps).unwrap_or(i64::MAX) {
             self.memory.reset_peak()?;
 
-            self.begin(Activity::Forward, step);
+            self.begin(Activity::Forward, step)?;
             let logits = match spec.precision {
                 Precision::Fp32 => model.forward(&tokens)?,
                 Precision::Bf16 => native::autocast(device, || model.forward(&tokens))?,
@@ -132,15 +142,15 @@ impl Trainer<'_> {
             )?;
             self.sample(step, Phase::AfterForward)?;
 
-            self.begin(Activity::Backward, step);
+            self.begin(Activity::Backward, step)?;
             native::backward(&loss, behaviour.retains_graphs)?;
             self.sample(step, Phase::AfterBackward)?;
 
-            self.begin(Activity::OptimizerStep, step);
+            self.begin(Activity::OptimizerStep, step)?;
             optimizer.step(&parameters)?;
             self.sample(step, Phase::AfterOptimizerStep)?;
 
-            self.begin(Activity::ClearGradients, step);
+            self.begin(Activity::ClearGradients, step)?;
             for parameter in &parameters {
                 native::clear_gradient(parameter)?;
             }
@@ -163,6 +173,8 @@ impl Trainer<'_> {
             }
             self.progress.lock().loss = Some(value);
         }
+        let snapshot = self.memory.snapshot()?;
+        self.progress.lock().snapshot = snapshot;
         Ok(())
     }
 

@@ -94,6 +94,8 @@ int32_t memlab_cuda_open(uint64_t capacity) {
     memlab::library_ = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_GLOBAL);
     TORCH_CHECK(memlab::library_ != nullptr, dlerror());
     TORCH_CHECK(at::hasCUDA(), "no usable GPU: the driver is missing, too old, or shows no device");
+    // The allocator has no device before this.
+    at::globalContext().lazyInitDevice(c10::kCUDA);
   });
 }
 

@@ -139,3 +139,27 @@ fn the_doctor_says_what_is_there_and_what_to_do() {
     let gpus = Done::of(command.env("STAND_IN_GPUS", "2").output().unwrap()).expect(0);
     assert!(gpus.stdout.contains("\"1: Stand-in, 1024.00 MiB, compute capability 9.0\""), "{}", gpus.stdout);
 }
+
+#[test]
+fn the_doctor_describes_the_gpu_at_hand() {
+    let folder = Folder::new();
+    let mut command = folder.command_with_worker(&["doctor", "--device-model"]);
+    let done = Done::of(command.env("STAND_IN_GPUS", "1").output().unwrap()).expect(0);
+    // 32 MiB are what the compute capability implies, 24 more are what the stand-in's GPU takes.
+    assert!(done.stdout.contains(&format!("blas_workspace_bytes = {}\n", 56 << 20)), "{}", done.stdout);
+    assert!(done.stdout.contains(&format!("context_bytes = {}\n", 400 << 20)), "{}", done.stdout);
+    // Nothing about the stand-in depends on the attention kernel.
+    assert!(done.stdout.contains("unmeasured = [\"bf16_attention\"]\n"), "{}", done.stdout);
+    // It is an experiment's table as it stands.
+    folder.write(
+        "x.toml",
+        &format!(
+            "name = \"x\"\n[base]\ncase = \"alpha\"\ndevice = \"cpu\"\ndevice_model = \"stand-in\"\n{}",
+            done.stdout
+        ),
+    );
+    let plan = folder.with_worker(&["plan", "--format", "csv", "x.toml"]).expect(0);
+    assert!(plan.stdout.contains("stand-in"), "{}", plan.stdout);
+    let none = folder.with_worker(&["doctor", "--device-model"]).expect(2);
+    assert!(none.stderr.contains("there is no GPU to describe: a stand-in has no GPU"), "{}", none.stderr);
+}

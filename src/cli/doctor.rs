@@ -1,5 +1,7 @@
 //! `memlab doctor`: what is found on this machine, and what to do about what is not.
 
+mod device_model;
+
 use std::path::{Path, PathBuf};
 
 use super::console::{Console, Stop};
@@ -15,9 +17,14 @@ use crate::units::{format_bytes, mib};
 Examples:
   memlab doctor
   memlab doctor --format json
+  memlab doctor --device-model > my_gpu.toml
 
+A device model is measured: a few short runs on the GPU are compared with the same runs on its model.
 Ends with 2 if runs cannot be executed here.")]
 pub(super) struct Args {
+    /// Measure the first GPU, and describe it as a device model for experiments
+    #[arg(long, conflicts_with = "format")]
+    device_model: bool,
     #[command(flatten)]
     format: FormatOption,
 }
@@ -47,6 +54,9 @@ impl Finding {
 }
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
+    if args.device_model {
+        return device_model::describe(console);
+    }
     let mut findings = vec![Finding::good("memlab", env!("CARGO_PKG_VERSION"))];
     findings.extend(libtorch());
     findings.extend(machine());

@@ -6,7 +6,7 @@
 #   make install         both binaries into PREFIX/bin                   (BUNDLE=yes: libtorch too, into PREFIX/lib/memlab)
 #   make build           both binaries, optimised                        (PROFILE=dev: quick to build, slow to run)
 #   make test-runner     the tests of the runner, for which there need be no libtorch
-#   make test-reference  the allocator model against recordings in the folder that MEMLAB_REFERENCE names
+#   make test-reference  the allocator model against recordings (MEMLAB_REFERENCE) and PyTorch's reader (MEMLAB_MEMORY_VIZ)
 #
 # The runner alone needs none of this: cargo build --no-default-features
 

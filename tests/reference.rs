@@ -7,8 +7,6 @@
 
 mod needs_reference {
 
-    #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
-
     use std::fs::File;
     use std::path::PathBuf;
 
@@ -121,6 +119,42 @@ mod needs_reference {
             let settings = Settings::parse(other["conf"].as_str().unwrap()).unwrap();
             let answer = what_if(&replay, settings, limit(&other));
             assert_eq!(differences(&answer.stats, &other["stats"]), Vec::<String>::new(), "{name}");
+        }
+    }
+
+    /// `torch/cuda/_memory_viz.py` runs without `PyTorch`: it is one file of the wheel.
+    #[test]
+    fn the_official_reader_opens_what_is_written() {
+        let script = std::env::var_os("MEMLAB_MEMORY_VIZ").map(PathBuf::from).or_else(|| {
+            let beside_libtorch = PathBuf::from(std::env::var_os("LIBTORCH")?).join("cuda/_memory_viz.py");
+            beside_libtorch.exists().then_some(beside_libtorch)
+        });
+        let script = script.expect(
+            "MEMLAB_MEMORY_VIZ has to name torch/cuda/_memory_viz.py of a PyTorch 2.11 wheel, or LIBTORCH its torch folder",
+        );
+        let folder = tempfile::tempdir().unwrap();
+        for name in ["frag-s2-f0.006-expandable_segments_True"] {
+            let original = traces().join(format!("{name}.pickle"));
+            let written = folder.path().join(format!("{name}.pickle"));
+            memlab::snapshot::write(&open(name).0, File::create(&written).unwrap()).unwrap();
+            let say = |command: &str, file: &PathBuf| {
+                let output = folder.path().join("output");
+                let mut python = std::process::Command::new("python3");
+                python.arg(&script).arg(command).arg(file);
+                if command.ends_with("plot") {
+                    python.arg("-o").arg(&output);
+                }
+                let done = python.output().unwrap();
+                let errors = String::from_utf8_lossy(&done.stderr).into_owned();
+                assert!(done.status.success(), "{command} of {name}: {errors}");
+                if command.ends_with("plot") { std::fs::read(output).unwrap() } else { done.stdout }
+            };
+            for command in ["stats", "trace"] {
+                assert_eq!(say(command, &written), say(command, &original), "{command} of {name}");
+            }
+            for command in ["trace_plot", "segment_plot"] {
+                assert!(!say(command, &written).is_empty(), "{command} of {name}");
+            }
         }
     }
 }

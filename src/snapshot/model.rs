@@ -186,6 +186,9 @@ impl Contexts {
 
     /// The number of a note.
     pub fn note(&mut self, note: &str) -> NoteId {
+        if note.is_empty() {
+            return NoteId::default();
+        }
         if let Some(&id) = self.note_ids.get(note) {
             return id;
         }

@@ -78,7 +78,8 @@ mod worker {
         build.debug(false);
         // CI turns warnings into errors; elsewhere a compiler newer than these sources may warn of something new.
         build.warnings_into_errors(env::var_os("MEMLAB_CXX_WARNINGS").is_some_and(|value| value == "deny"));
-        for folder in [include.clone(), include.join("torch/csrc/api/include")] {
+        // The last for gloo's headers, which libtorch's include and its wheel lacks.
+        for folder in [include.clone(), include.join("torch/csrc/api/include"), PathBuf::from(NATIVE)] {
             // As system headers: their warnings are not ours.
             build.flag("-isystem").flag(folder);
         }

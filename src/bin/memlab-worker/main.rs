@@ -8,6 +8,8 @@
 //! Exit codes are memlab's: 0, 2 for a request that cannot be read, 3 out of device memory, 4 any other failure.
 
 mod case;
+mod distributed;
+mod gather;
 mod memory;
 mod model;
 mod native;
@@ -26,9 +28,13 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use memlab::exit::Exit;
-use memlab::protocol::{DeviceKind, Event, Outcome, Phase, Probe, RankReport, Request, SCHEMA_VERSION, Status};
+use memlab::protocol::{
+    Activity, DeviceKind, Event, Outcome, Phase, Probe, RankReport, Report, Request, SCHEMA_VERSION, Status,
+};
 use memlab::store;
 
+use crate::distributed::Ranks;
+use crate::gather::Part;
 use crate::memory::Memory;
 use crate::report::Ending;
 use crate::stop::Stop;
@@ -84,9 +90,7 @@ fn probe() -> Exit {
     let (gpus, cuda_unavailable) = if driver {
         match native::open_cuda(None).and_then(|()| native::cuda_devices()) {
             Ok(devices) => (devices.into_iter().map(|(gpu, _)| gpu).collect(), None),
-            Err(Stop::Error(message) | Stop::HostOutOfMemory(message) | Stop::OutOfMemory { message, .. }) => {
-                (Vec::new(), Some(message))
-            }
+            Err(stop) => (Vec::new(), Some(stop.message().to_owned())),
         }
     } else {
         (Vec::new(), Some("there is no NVIDIA driver on this machine".to_owned()))
@@ -143,11 +147,19 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
             return Exit::Usage;
         }
     };
-    if request.report.exists() && !request.overwrite[0] {
+    let ranks = match Ranks::new(&request.spec, |name| std::env::var(name).ok()) {
+        Ok(ranks) => ranks,
+        Err(message) => {
+            log(&message);
+            return Exit::Usage;
+        }
+    };
+    // Of several ranks one may be done with it before another looks.
+    if ranks.rank == 0 && request.report.exists() && !request.overwrite[0] {
         log(&format!("{} exists, and is not to be replaced", request.report.display()));
         return Exit::Usage;
     }
-    if let Some(snapshot) = request.snapshot.as_deref().map(|path| recorder::rank_qualified(path, 0))
+    if let Some(snapshot) = request.snapshot.as_deref().map(|path| recorder::rank_qualified(path, ranks.rank))
         && snapshot.exists()
         && !request.overwrite[1]
     {
@@ -156,6 +168,7 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
     }
     let run = Arc::new(Run {
         request,
+        ranks,
         started,
         started_at: now(),
         progress: SharedProgress::new(),
@@ -163,7 +176,9 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
         over: Mutex::new(false),
         phase: Mutex::new(None),
     });
-    run.write_status(None, None);
+    if run.ranks.rank == 0 {
+        run.write_status(None, None);
+    }
     run.watch(file.is_none());
 
     // A panic is a fault of memlab's; the run's other evidence must not be lost with it.
@@ -173,7 +188,7 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
         Ok(()) => (Outcome::Ok, None),
         Err(stop @ Stop::OutOfMemory { .. }) => (Outcome::Oom, Some(stop)),
         Err(stop @ Stop::HostOutOfMemory(_)) => (Outcome::HostOom, Some(stop)),
-        Err(stop @ Stop::Error(_)) => (Outcome::Error, Some(stop)),
+        Err(stop @ (Stop::Lost(_) | Stop::Error(_))) => (Outcome::Error, Some(stop)),
     };
     run.finish(outcome, stop)
 }
@@ -181,6 +196,7 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
 /// One run, shared by the thread that trains and those that may end it.
 struct Run {
     request: Request,
+    ranks: Ranks,
     started: Instant,
     started_at: String,
     progress: SharedProgress,
@@ -195,7 +211,7 @@ struct Run {
 const HEARTBEAT: Duration = Duration::from_secs(10);
 
 impl Run {
-    fn train(&self) -> Result<(), Stop> {
+    fn train(self: &Arc<Self>) -> Result<(), Stop> {
         let spec = &self.request.spec;
         let memory = Memory::open(spec)?;
         report::check_libtorch()?;
@@ -206,14 +222,26 @@ impl Run {
             DeviceKind::Cpu => None,
         };
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some((memory, gpu));
+        self.ranks.meet()?;
+        if self.ranks.are_several() {
+            let run = Arc::clone(self);
+            std::thread::spawn(move || {
+                if run.ranks.wait_for_failure() {
+                    run.end_early(Outcome::Cancelled, "another rank failed");
+                }
+            });
+        }
+        self.ranks.tell(-1, Activity::Model);
+        let limit = self.request.time_limit_seconds.map(Duration::from_secs);
         let trainer = Trainer {
             spec,
-            rank: 0,
+            ranks: &self.ranks,
+            group: self.ranks.connect(spec.backend, memory.device(), limit)?,
             memory,
             progress: self.progress.clone(),
             on_phase: &|step, phase| {
                 *self.phase.lock().unwrap_or_else(PoisonError::into_inner) = Some((step, phase));
-                emit(&Event::Phase { rank: 0, step, phase });
+                emit(&Event::Phase { rank: self.ranks.rank, step, phase });
             },
         };
         trainer.run()
@@ -243,7 +271,7 @@ impl Run {
                 }
             });
         }
-        if self.request.status.is_some() {
+        if self.request.status.is_some() && self.ranks.rank == 0 {
             let run = Arc::clone(self);
             std::thread::spawn(move || {
                 loop {
@@ -259,6 +287,7 @@ impl Run {
     }
 
     fn end_early(&self, outcome: Outcome, why: &str) {
+        self.ranks.hurry();
         let exit = self.finish(outcome, Some(Stop::Error(why.to_owned())));
         // The training thread may be deep in a kernel: nothing waits for it.
         #[expect(clippy::exit, reason = "the run is over, and its files are written")]
@@ -272,17 +301,14 @@ impl Run {
             return Exit::RunFailed;
         }
         *over = true;
-        let message = match &stop {
-            None => None,
-            Some(Stop::OutOfMemory { message, .. } | Stop::HostOutOfMemory(message) | Stop::Error(message)) => {
-                log(message);
-                Some(message.clone())
-            }
-        };
+        let message = stop.as_ref().map(|stop| stop.message().to_owned());
+        if let Some(message) = &message {
+            log(message);
+        }
         let (memory, gpu) = self.device.lock().unwrap_or_else(PoisonError::into_inner).clone().unzip();
         let ending = Ending {
             request: &self.request,
-            rank: (0, 0),
+            rank: (self.ranks.rank, self.ranks.local_rank),
             progress: self.progress.lock().clone(),
             outcome,
             stop,
@@ -292,18 +318,38 @@ impl Run {
             wall_seconds: self.started.elapsed().as_secs_f64(),
         };
         let snapshot = self.write_snapshot(memory);
-        let mut exit = match outcome {
+        let consequence = matches!(ending.stop, Some(Stop::Lost(_)));
+        let report = ending.report(vec![RankReport { snapshot, ..ending.rank_report() }]);
+        let exit = match outcome {
             Outcome::Ok => Exit::Success,
             Outcome::Oom => Exit::OutOfMemory,
             _ => Exit::RunFailed,
         };
+        let gathered = self.ranks.gather(&Part { report, consequence });
+        let report = gathered.and_then(|(parts, seen)| gather::merge(self.request.spec.world_size, &parts, &seen));
+        // The rank that gathers says how the run ended, the others how they did.
+        let Some(report) = report else {
+            emit(&Event::End { outcome, message });
+            return exit;
+        };
+        self.conclude(report, outcome, exit, memory.is_some())
+    }
+
+    /// Writes the run's report, and with its status says how it ended.
+    fn conclude(&self, report: Report, own: Outcome, mut exit: Exit, opened: bool) -> Exit {
+        let outcome = report.outcome();
+        let message = report.failure.as_ref().map(|failure| failure.message.clone());
+        let message = message.or_else(|| report.oom.as_ref().map(|oom| oom.message.clone()));
         // A report exists wherever anything was measured.
-        if outcome == Outcome::Ok || !ending.progress.samples.is_empty() || ending.stop.is_some() && memory.is_some() {
-            let report = ending.report(vec![RankReport { snapshot, ..ending.rank_report() }]);
+        let measured = report.rank_reports.iter().any(|rank| !rank.samples.is_empty());
+        if outcome == Outcome::Ok || measured || opened {
             if let Err(message) = write_json(&self.request.report, &report) {
                 log(&message);
                 exit = Exit::RunFailed;
             }
+        }
+        if own == Outcome::Ok && outcome != Outcome::Ok {
+            exit = Exit::RunFailed;
         }
         self.write_status(Some((outcome, exit)), message.clone());
         emit(&Event::End { outcome, message });
@@ -312,7 +358,7 @@ impl Run {
 
     /// Writes the recorded history, and gives its path.
     fn write_snapshot(&self, memory: Option<Memory>) -> Option<String> {
-        let path = recorder::rank_qualified(self.request.snapshot.as_deref()?, 0);
+        let path = recorder::rank_qualified(self.request.snapshot.as_deref()?, self.ranks.rank);
         let at_end = self.progress.lock().snapshot.take();
         let bytes = match at_end.map_or_else(|| memory?.snapshot().transpose(), |bytes| Some(Ok(bytes)))? {
             Ok(bytes) => bytes,

@@ -2,7 +2,7 @@
 //!
 //! The modelled GPU is a [`CachingAllocator`] whose segments are stretches of one reserved range of host addresses, so that
 //! a block's place in the model is its place in memory. A computing run puts memory behind a segment while it is reserved;
-//! an allocation-only run never does.
+//! an allocation-only run does so for segments of small blocks alone.
 
 #![expect(unsafe_code, reason = "the C++ side allocates through functions with a C interface, in mapped memory")]
 
@@ -16,7 +16,7 @@ use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
 use memlab::allocator::{Address, CachingAllocator, Device, History, Settings, StreamId, VirtualDevice};
 use memlab::protocol::{Activity, DeviceKind, DeviceModel, RunSpec};
-use memlab::units::mib;
+use memlab::units::{MIB, mib};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect};
 
 use crate::native::{self, Device as TensorDevice};
@@ -290,8 +290,7 @@ impl Account {
                         message: format!("{} (modelled GPU)", refused.message(0, "")),
                     },
                 };
-                let (Stop::HostOutOfMemory(message) | Stop::OutOfMemory { message, .. } | Stop::Error(message)) = &stop;
-                self.message = CString::new(message.as_str()).unwrap_or_default();
+                self.message = CString::new(stop.message()).unwrap_or_default();
                 self.refusal = Some(stop);
                 None
             }
@@ -348,9 +347,12 @@ impl MappedDevice {
         if offset < SPAN { SEGMENTS_END - (SPAN - offset) as u64 } else { (offset - SPAN) as u64 }
     }
 
-    /// Puts memory behind addresses, or takes it away.
+    /// Puts memory behind addresses, or takes it away. In an allocation-only run only segments of small blocks have memory:
+    /// counts and orders that steer the program are read back from there.
     fn back(&mut self, address: Address, size: u64, with_memory: bool) -> bool {
-        if !self.compute {
+        /// `kSmallBuffer` of c10/core/AllocatorConfig.h.
+        const SMALL_SEGMENT: u64 = 2 * MIB;
+        if !self.compute && size > SMALL_SEGMENT {
             return true;
         }
         let (Some(pointer), Ok(length)) = (NonNull::new(self.pointer(address)), usize::try_from(size)) else {

@@ -117,7 +117,7 @@ impl Ending<'_> {
                 let (requested_mib, capacity_mib, message) = (*requested_mib, *capacity_mib, message.clone());
                 (Some(Oom { rank, step, during, requested_mib, capacity_mib, message }), None)
             }
-            Some(Stop::HostOutOfMemory(message) | Stop::Error(message)) => {
+            Some(Stop::HostOutOfMemory(message) | Stop::Lost(message) | Stop::Error(message)) => {
                 (None, Some(Failure { rank, step, during, message: message.clone() }))
             }
         };

@@ -16,6 +16,8 @@ pub(crate) enum Stop {
     },
     /// The host had no memory.
     HostOutOfMemory(String),
+    /// Another rank is gone: a consequence of what happened there.
+    Lost(String),
     /// Anything else.
     Error(String),
 }
@@ -34,7 +36,21 @@ impl Stop {
         if message.contains("DefaultCPUAllocator: can't allocate memory") || message.contains("std::bad_alloc") {
             return Stop::HostOutOfMemory(message);
         }
+        // The collectives' libraries say where in them they failed: gloo its source file, NCCL its name.
+        if message.contains("/gloo/") || message.contains("NCCL") {
+            return Stop::Lost(message);
+        }
         Stop::Error(message)
+    }
+
+    /// What PyTorch, the host or memlab says.
+    pub(crate) fn message(&self) -> &str {
+        match self {
+            Stop::OutOfMemory { message, .. }
+            | Stop::HostOutOfMemory(message)
+            | Stop::Lost(message)
+            | Stop::Error(message) => message,
+        }
     }
 }
 

@@ -7,8 +7,10 @@ use memlab::units::mib;
 use tch::{Kind, Reduction, Tensor};
 
 use crate::case::Behaviour;
+use crate::distributed::Ranks;
 use crate::memory::{Counters, Memory};
 use crate::model::Model;
+use crate::native::ranks::{Group, Reducer};
 use crate::native::{self, threads_per_multiprocessor};
 use crate::philox::CudaGenerator;
 use crate::stop::Stop;
@@ -58,8 +60,10 @@ impl SharedProgress {
 pub(crate) struct Trainer<'a> {
     /// The configuration.
     pub(crate) spec: &'a RunSpec,
-    /// This process's rank.
-    pub(crate) rank: u64,
+    /// Who this process is among the ranks.
+    pub(crate) ranks: &'a Ranks,
+    /// The connected ranks; none for a single one.
+    pub(crate) group: Option<Group>,
     /// Where memory is measured.
     pub(crate) memory: Memory,
     /// Updated as the run goes on.
@@ -79,6 +83,7 @@ impl Trainer<'_> {
         progress.activity = activity;
         progress.step = step;
         drop(progress);
+        self.ranks.tell(step, activity);
         self.memory.begin(step, activity)
     }
 
@@ -111,6 +116,7 @@ impl Trainer<'_> {
         self.begin(Activity::Model, -1)?;
         let model = Model::new(&spec.model, spec.seed, spec.compute, device)?;
         let parameters = model.parameters();
+        let reducer = self.group.map(|group| Reducer::new(group, &parameters)).transpose()?;
         self.memory.reset_peak()?;
         self.sample(-1, Phase::AfterModel)?;
 
@@ -129,6 +135,9 @@ impl Trainer<'_> {
             self.memory.reset_peak()?;
 
             self.begin(Activity::Forward, step)?;
+            if let Some(reducer) = &reducer {
+                reducer.before_forward()?;
+            }
             let logits = match spec.precision {
                 Precision::Fp32 => model.forward(&tokens)?,
                 Precision::Bf16 => native::autocast(device, || model.forward(&tokens))?,
@@ -140,6 +149,9 @@ impl Trainer<'_> {
                 -100,
                 0.0,
             )?;
+            if let Some(reducer) = &reducer {
+                reducer.before_backward()?;
+            }
             self.sample(step, Phase::AfterForward)?;
 
             self.begin(Activity::Backward, step)?;
@@ -183,9 +195,9 @@ impl Trainer<'_> {
         let spec = self.spec;
         let signed =
             |value: u64| i64::try_from(value).map_err(|_| Stop::Error(format!("a dimension of {value} is too large")));
-        let batch = Self::local_batch_size(spec, self.rank);
+        let batch = Self::local_batch_size(spec, self.ranks.rank);
         let (b, s) = (signed(batch)?, signed(spec.model.sequence_length)?);
-        let seed = spec.seed.wrapping_add(self.rank);
+        let seed = spec.seed.wrapping_add(self.ranks.rank);
         match (self.memory, &spec.device_model) {
             (Memory::Modelled, Some(model)) => {
                 let threads = threads_per_multiprocessor(model.compute_capability);

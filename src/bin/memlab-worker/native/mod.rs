@@ -11,6 +11,7 @@ use torch_sys::C_tensor;
 use crate::stop::Stop;
 
 pub(crate) mod foreach;
+pub(crate) mod ranks;
 
 /// Where a run's tensors live.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -125,6 +125,13 @@ void install(const GpuDescription& description) {
   register_autocast();
 }
 
+bool has_values(const at::Tensor& tensor) {
+  // c10/core/AllocatorConfig.h: kSmallSize, the largest block of a small segment.
+  constexpr size_t kSmallBlock = 1 << 20;
+  return description_.compute || tensor.device().type() != kModelled ||
+      (at::isIntegralType(tensor.scalar_type(), true) && tensor.storage().nbytes() <= kSmallBlock);
+}
+
 at::Tensor on_host(const at::Tensor& tensor) {
   if (!tensor.defined()) {
     return tensor;

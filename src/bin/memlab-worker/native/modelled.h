@@ -34,6 +34,10 @@ void install(const GpuDescription& description);
 void register_recipes();
 void register_autocast();
 
+// Whether a tensor can be read and written. In an allocation-only run that is true of the host's tensors and of whole numbers in
+// small blocks, which steer a program (counts, sizes, orders): such blocks have memory behind them in every run (memory.rs).
+bool has_values(const at::Tensor& tensor);
+
 // A tensor of the CPU that shares the memory of `tensor`; undefined stays undefined.
 at::Tensor on_host(const at::Tensor& tensor);
 

@@ -90,29 +90,52 @@ Tensor empty_strided(
 
 // native/cuda/Copy.cu: on one device a copy is one kernel, whatever the strides and types.
 Tensor& copy_(Tensor& self, const Tensor& source, bool) {
-  if (compute()) {
+  if (has_values(self) && has_values(source)) {
     host(self).copy_(host(source));
   }
   return self;
 }
 
 Tensor& zero_(Tensor& self) {
-  if (compute()) {
+  if (has_values(self)) {
     host(self).zero_();
   }
   return self;
 }
 
 Tensor& fill_scalar_(Tensor& self, const Scalar& value) {
-  if (compute()) {
+  if (has_values(self)) {
     host(self).fill_(value);
   }
   return self;
 }
 
 Scalar local_scalar_dense(const Tensor& self) {
-  TORCH_CHECK(compute(), "an allocation-only run has no values to read");
+  TORCH_CHECK(has_values(self), "an allocation-only run has no values to read");
   return host(self).item();
+}
+
+// native/cuda/Shape.cu: concatenation needs only its result.
+Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
+  const OperatorScope scope("aten::cat");
+  const auto parts = tensors.materialize();
+  // The kinds of concatenation that PyTorch allows besides (of several types, of empty vectors) occur in no workload.
+  const Tensor& first = parts.front().get();
+  dim = at::maybe_wrap_dim(dim, first.dim());
+  std::vector<int64_t> sizes = first.sizes().vec();
+  sizes[dim] = 0;
+  std::vector<Tensor> views;
+  for (const Tensor& part : parts) {
+    TORCH_CHECK(part.scalar_type() == first.scalar_type() && part.dim() == first.dim(), "cat of unlike tensors");
+    sizes[dim] += part.size(dim);
+    views.push_back(host(part));
+  }
+  Tensor result = allocate(sizes, first.scalar_type());
+  if (compute()) {
+    Tensor view = host(result);
+    at::cat_out(view, views, dim);
+  }
+  return result;
 }
 
 // ---- element-wise -------------------------------------------------------------------------------------------------------
@@ -764,6 +787,7 @@ void register_recipes() {
   library.impl("zero_", zero_);
   library.impl("fill_.Scalar", fill_scalar_);
   library.impl("_local_scalar_dense", local_scalar_dense);
+  library.impl("cat", cat);
 
   library.impl("add.Tensor", add);
   library.impl("add.out", add_into);

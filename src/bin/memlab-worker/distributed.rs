@@ -1,0 +1,233 @@
+//! The ranks of one run: who this process is, where it meets the others, and what ranks tell one another beside gradients.
+//!
+//! A launcher (`memlab run`, `srun`, `torchrun --no-python`) starts one worker per rank and says who each is. Every rank says in
+//! the store what it is doing, that it failed, and at its end what it measured; whoever ends first gathers the parts of all, so
+//! that a run that lost a rank, whichever it is, still has a report.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use memlab::protocol::{Activity, Backend, RunSpec};
+use memlab::store::hostname;
+
+use crate::gather::{Part, Seen};
+use crate::native::Device;
+use crate::native::ranks::{Group, Store};
+use crate::stop::Stop;
+
+/// Where a launcher says that ranks meet: a file that all of them can reach.
+const RENDEZVOUS: &str = "MEMLAB_RENDEZVOUS";
+/// How long ranks wait for one another where the run has no time limit: as long as `torch.distributed` does.
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
+/// How long the parts of the other ranks are waited for once a rank has failed. Shorter than what the runner gives the ranks.
+const GATHERING: Duration = Duration::from_millis(1500);
+/// How often the store is asked whether a rank failed.
+const WATCHING: Duration = Duration::from_millis(100);
+
+/// Who this process is among the ranks of its run.
+#[derive(Debug)]
+pub(crate) struct Ranks {
+    /// This process's rank.
+    pub(crate) rank: u64,
+    /// Its rank on its node.
+    pub(crate) local_rank: u64,
+    world_size: u64,
+    /// None for a single rank, which meets nobody.
+    rendezvous: Option<Rendezvous>,
+    /// Open once the device is.
+    store: OnceLock<Store>,
+    /// Whether this process has to end soon.
+    hurry: AtomicBool,
+}
+
+#[derive(Debug, PartialEq, Eq)]
+enum Rendezvous {
+    File(PathBuf),
+    Server { host: String, port: u16, external: bool },
+}
+
+impl Ranks {
+    /// What the launcher says, as `variable` gives it.
+    ///
+    /// # Errors
+    /// A launcher that says only half of it, or something else than the run asks for.
+    pub(crate) fn new(spec: &RunSpec, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
+        let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
+        let number = |name: &str| -> Result<Option<u64>, String> {
+            let Some(text) = variable(name) else { return Ok(None) };
+            text.parse().map(Some).map_err(|_| format!("{name} is `{text}`, which is no rank or number of ranks"))
+        };
+        const LAUNCHER: [&str; 3] = ["RANK", "LOCAL_RANK", "WORLD_SIZE"];
+        const SLURM: [&str; 3] = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"];
+        let names =
+            if LAUNCHER.iter().any(|name| variable(name).is_some()) || spec.world_size == 1 { LAUNCHER } else { SLURM };
+        let [rank, local_rank, world_size] = names.map(number);
+        let (rank, local_rank, world_size) = match (rank?, local_rank?, world_size?) {
+            (Some(rank), Some(local_rank), Some(world_size)) => (rank, local_rank, world_size),
+            (None, None, None) if spec.world_size == 1 => (0, 0, 1),
+            _ if names == LAUNCHER => {
+                let missing: Vec<_> = names.into_iter().filter(|name| variable(name).is_none()).collect();
+                return Err(format!(
+                    "{} is not set: a launcher sets all of RANK, LOCAL_RANK and WORLD_SIZE, and where there is none, none is set",
+                    missing.join(" and ")
+                ));
+            }
+            _ => {
+                return Err(format!(
+                    "the run has {} ranks, and RANK, LOCAL_RANK and WORLD_SIZE do not say which this is: start it with `memlab \
+                     run`, or the worker with srun or `torchrun --no-python`",
+                    spec.world_size
+                ));
+            }
+        };
+        if world_size != spec.world_size {
+            return Err(format!(
+                "{} is {world_size}, and the run has {} ranks: start as many processes as the run has ranks",
+                names[2], spec.world_size
+            ));
+        }
+        if rank >= world_size {
+            return Err(format!("{} is {rank}, and there are {world_size} ranks, counted from 0", names[0]));
+        }
+        let rendezvous = if world_size == 1 {
+            None
+        } else if let Some(path) = variable(RENDEZVOUS) {
+            Some(Rendezvous::File(path.into()))
+        } else if let (Some(host), Some(port)) = (variable("MASTER_ADDR"), variable("MASTER_PORT")) {
+            let port = port.parse().map_err(|_| format!("MASTER_PORT is `{port}`, which is no port"))?;
+            // torchrun's agent runs the store that it announces.
+            let external = variable("TORCHELASTIC_USE_AGENT_STORE").is_some_and(|value| value == "True");
+            Some(Rendezvous::Server { host, port, external })
+        } else {
+            return Err(format!(
+                "nothing says where {world_size} ranks meet: set {RENDEZVOUS} to a new file that all of them reach, or \
+                 MASTER_ADDR and MASTER_PORT"
+            ));
+        };
+        Ok(Self { rank, local_rank, world_size, rendezvous, store: OnceLock::new(), hurry: AtomicBool::new(false) })
+    }
+
+    /// Whether there are others.
+    pub(crate) fn are_several(&self) -> bool {
+        self.rendezvous.is_some()
+    }
+
+    fn numbers(&self) -> Result<(i32, i32), Stop> {
+        let number = |value: u64| i32::try_from(value).map_err(|_| Stop::Error(format!("{value} ranks are too many")));
+        Ok((number(self.rank)?, number(self.world_size)?))
+    }
+
+    /// Goes where the ranks meet; does not wait for them. Nothing for a single rank.
+    ///
+    /// # Errors
+    /// A place that cannot be reached.
+    pub(crate) fn meet(&self) -> Result<(), Stop> {
+        let (rank, world_size) = self.numbers()?;
+        let store = match &self.rendezvous {
+            None => return Ok(()),
+            Some(Rendezvous::File(path)) => Store::file(path, world_size)?,
+            Some(Rendezvous::Server { host, port, external }) => Store::tcp(host, *port, rank, world_size, *external)?,
+        };
+        let _ = self.store.set(store);
+        Ok(())
+    }
+
+    /// Connects with the others. None for a single rank.
+    ///
+    /// # Errors
+    /// A rank that does not come within the run's time limit.
+    pub(crate) fn connect(
+        &self,
+        backend: Option<Backend>,
+        device: Device,
+        limit: Option<Duration>,
+    ) -> Result<Option<Group>, Stop> {
+        let Some(store) = self.store.get() else { return Ok(None) };
+        match backend {
+            Some(Backend::Nccl) => Err(Stop::Error("NCCL is not part of this build".to_owned())),
+            _ => Group::gloo(*store, self.numbers()?, device, limit.unwrap_or(PATIENCE))
+                .map(Some)
+                .map_err(|stop| Stop::Lost(format!("the other ranks cannot be reached: {}", stop.message()))),
+        }
+    }
+
+    // ---- what ranks tell one another ----------------------------------------------------------------------------------------
+
+    /// Says what this rank does now.
+    pub(crate) fn tell(&self, step: i64, during: Activity) {
+        let Some(store) = self.store.get() else { return };
+        let seen = Seen { hostname: hostname(), step, during };
+        if let Ok(text) = serde_json::to_vec(&seen) {
+            // A store that is gone is noticed by the next collective.
+            let _ = store.set(&format!("seen/{}", self.rank), &text);
+        }
+    }
+
+    /// Waits until a rank says that it failed; false where nobody can say so.
+    pub(crate) fn wait_for_failure(&self) -> bool {
+        let Some(store) = self.store.get() else { return false };
+        loop {
+            match store.get("failed") {
+                Ok(None) => std::thread::sleep(WATCHING),
+                Ok(Some(_)) => return true,
+                Err(_) => return false,
+            }
+        }
+    }
+
+    /// From now on the parts of others are not waited for longer than a moment.
+    pub(crate) fn hurry(&self) {
+        self.hurry.store(true, Ordering::Relaxed);
+    }
+
+    /// Leaves this rank's part, and gives those of all ranks that left one, if it is this rank that gathers: the first that
+    /// comes. Without others, or where the store is gone, that is this rank's own.
+    pub(crate) fn gather(&self, part: &Part) -> Option<(BTreeMap<u64, Part>, BTreeMap<u64, Seen>)> {
+        let alone = || (BTreeMap::from([(self.rank, part.clone())]), BTreeMap::new());
+        let Some(store) = self.store.get() else { return Some(alone()) };
+        let leave = || -> Result<bool, Stop> {
+            let text = serde_json::to_vec(part).map_err(|error| Stop::Error(error.to_string()))?;
+            store.set(&format!("part/{}", self.rank), &text)?;
+            if part.failed() {
+                store.set("failed", b"")?;
+            }
+            Ok(store.count(c"gathering")? == 1)
+        };
+        match leave() {
+            Ok(true) => Some(self.collect(*store)).filter(|(parts, _)| !parts.is_empty()).or_else(|| Some(alone())),
+            Ok(false) => None,
+            Err(_) => Some(alone()),
+        }
+    }
+
+    fn collect(&self, store: Store) -> (BTreeMap<u64, Part>, BTreeMap<u64, Seen>) {
+        fn read<T: serde::de::DeserializeOwned>(store: Store, key: &str) -> Option<T> {
+            serde_json::from_slice(&store.get(key).ok()??).ok()
+        }
+        let mut parts = BTreeMap::new();
+        let mut deadline = None;
+        loop {
+            for rank in 0..self.world_size {
+                if !parts.contains_key(&rank)
+                    && let Some(part) = read::<Part>(store, &format!("part/{rank}"))
+                {
+                    parts.insert(rank, part);
+                }
+            }
+            let soon = self.hurry.load(Ordering::Relaxed) || !matches!(store.get("failed"), Ok(None));
+            if deadline.is_none() && soon {
+                deadline = Some(Instant::now() + GATHERING);
+            }
+            if parts.len() as u64 == self.world_size || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
+                break;
+            }
+            std::thread::sleep(Duration::from_millis(2));
+        }
+        let seen =
+            (0..self.world_size).filter_map(|rank| Some((rank, read(store, &format!("seen/{rank}"))?))).collect();
+        (parts, seen)
+    }
+}

@@ -87,6 +87,7 @@ mod hypothesis;
 mod id;
 mod plan_file;
 mod slurm;
+mod verdict;
 
 pub use axis::{Axis, Definition, Kind, Value};
 pub use hypothesis::{
@@ -96,6 +97,10 @@ pub use hypothesis::{
 pub use id::RunIds;
 pub use plan_file::{ExcludedPoint, PlanFile, PlannedPerturbation, PlannedRun, RecordedHypothesis};
 pub use slurm::{SlurmOverride, SlurmSettings};
+pub use verdict::{
+    BaselineVerdict, Change, ChangeKind, Judged, Judgement, Known, KnownFailureState, Line, Point, Unmeasured, Verdict,
+    Verdicts, Written,
+};
 
 text_enum!(Case { Alpha => "alpha", Beta => "beta", Gamma => "gamma" });
 text_enum!(Precision { Fp32 => "fp32", Bf16 => "bf16" });

@@ -1,1 +1,20 @@
-//! Hypotheses, trends and baselines.
+//! Hypotheses, trends and baselines: from measurements to verdicts.
+//!
+//! Validity comes first. A run that failed, is missing, is out of memory where that is not expected, or lacks a number decides nothing:
+//! what depends on it is undecided, neither supported nor refuted. Everything here is arithmetic on a [`crate::collate::Collation`];
+//! nothing is read, run or printed, and nothing says why a case behaves as it does.
+
+mod exit;
+mod hypothesis;
+mod judge;
+mod measure;
+mod series;
+mod stats;
+mod words;
+
+pub use exit::exit;
+pub use judge::{Terms, document, judge};
+pub use stats::{Fit, fit};
+
+/// The JSON schema of the verdict document.
+pub const SCHEMA: &str = include_str!("verdicts.schema.json");

@@ -1,11 +1,14 @@
-//! `memlab collate`: the tables of a results folder, from what is there.
+//! `memlab collate`: the tables and verdicts of a results folder, from what is there.
 
 use std::path::PathBuf;
 
 use super::console::{Console, Stop};
+use super::verdicts;
+use crate::check;
 use crate::collate::{self, Collation};
 use crate::diag::Diagnostic;
 use crate::exit::Exit;
+use crate::protocol::Judged;
 use crate::render;
 use crate::store::ResultsFolder;
 
@@ -16,7 +19,7 @@ Example:
   memlab collate runs/alpha_batch
 
 Can be run at any time, also while runs go on. Ends with 4 if a run failed, is missing, or left a
-damaged report.")]
+damaged report, and with 1 if a hypothesis of the experiment is refuted.")]
 pub(super) struct Args {
     /// The results folder of an experiment
     #[arg(value_name = "DIR")]
@@ -31,23 +34,54 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             .help("name the folder of one experiment, such as runs/alpha_batch");
         return Err(Stop::new(Exit::Undecided, nothing));
     }
-    let exit = write(&folder, &collation, console)?;
+    let written = write(&folder, &collation, console)?;
+    if let Some(judged) = &written.judged {
+        console.result(&render::verdicts(judged))?;
+    }
     console.note(&format!("{}: {}", folder.path().display(), collate::tally(&collation.rows)));
-    Ok(exit)
+    Ok(written.exit)
 }
 
-/// Writes the tables, tells what is not in them, and gives the exit code that the runs deserve.
-pub(super) fn write(folder: &ResultsFolder, collation: &Collation, console: &mut Console) -> Result<Exit, Stop> {
+/// What is written about a results folder, as far as a command tells it too.
+#[derive(Debug)]
+pub(super) struct Written {
+    /// The verdicts on the plan's hypotheses, where it has some.
+    pub(super) judged: Option<Judged>,
+    /// The exit code that the runs and the verdicts deserve.
+    pub(super) exit: Exit,
+}
+
+/// Writes the tables and the verdicts, and tells what is not in them.
+pub(super) fn write(folder: &ResultsFolder, collation: &Collation, console: &mut Console) -> Result<Written, Stop> {
+    let judged = verdicts::of_hypotheses(folder, collation)?;
+    tables(folder, collation, judged.as_ref(), console)?;
+    let exit = judged.as_ref().map_or(Exit::Success, check::exit).worst(of_runs(collation));
+    Ok(Written { judged, exit })
+}
+
+/// Writes the tables, with these verdicts below the comparison, and tells what is not in them.
+pub(super) fn tables(
+    folder: &ResultsFolder,
+    collation: &Collation,
+    judged: Option<&Judged>,
+    console: &mut Console,
+) -> Result<(), Stop> {
     folder.write("results.csv", &render::csv(&collate::results(&collation.rows, collate::Ranks::Maximum)))?;
     folder.write("samples.csv", &render::csv(&collate::samples(&collation.rows)))?;
-    folder.write("comparison.md", &render::page(collation))?;
+    let verdicts = judged.map(|judged| format!("\n{}", render::verdicts_markdown(judged, 2))).unwrap_or_default();
+    folder.write("comparison.md", &format!("{}{verdicts}", render::page(collation)))?;
     for damage in &collation.damaged {
         console.diagnostic(damage);
     }
     if !collation.unplanned.is_empty() {
         console.note(&format!("not in the plan any more, and not tabulated: {}", collation.unplanned.join(", ")));
     }
+    Ok(())
+}
+
+/// The exit code that the runs deserve: 4 where one failed or is missing, 5 where a report is damaged.
+fn of_runs(collation: &Collation) -> Exit {
     let damaged = if collation.damaged.is_empty() { Exit::Success } else { Exit::Undecided };
     let failed = if collate::is_complete(&collation.rows) { Exit::Success } else { Exit::RunFailed };
-    Ok(failed.worst(damaged))
+    failed.worst(damaged)
 }

@@ -1,6 +1,7 @@
 //! The `--format` option, shared by every command that prints a table.
 
 use crate::collate::{self, Ranks, Row, Table};
+use crate::protocol::Judged;
 use crate::render;
 
 /// How a table is printed.
@@ -25,6 +26,14 @@ impl Format {
     /// Runs beside one another: for people what matters, for programs everything.
     pub(super) fn compare(self, rows: &[Row], ranks: Ranks) -> String {
         self.render(&if self.is_prose() { collate::comparison(rows, ranks) } else { collate::results(rows, ranks) })
+    }
+
+    /// The verdicts on one experiment, for people.
+    pub(super) fn verdicts(self, judged: &Judged) -> String {
+        match self {
+            Format::Markdown => render::verdicts_markdown(judged, 2),
+            Format::Table | Format::Csv | Format::Json => render::verdicts(judged),
+        }
     }
 
     /// The table as text, with a line break at its end.

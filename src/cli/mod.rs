@@ -21,6 +21,7 @@ mod schema;
 mod snapshot;
 mod status;
 mod sweep;
+mod verdicts;
 
 use clap::{CommandFactory, Parser, Subcommand};
 

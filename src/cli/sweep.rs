@@ -1,11 +1,11 @@
-//! `memlab sweep`: expand, execute, collate.
+//! `memlab sweep`: expand, execute, collate, judge.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
 
 use rayon::prelude::*;
 
-use super::collate::write;
+use super::collate::{Written, write};
 use super::console::{Console, Stop};
 use super::format::FormatOption;
 use super::machine::Machine;
@@ -16,7 +16,8 @@ use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
 use crate::protocol::{Outcome, PlanFile, PlannedRun};
-use crate::store::{ResultsFolder, State, is_finished};
+use crate::render;
+use crate::store::{Lock, ResultsFolder, State, is_finished};
 
 /// So many failed runs are named at the end of a sweep.
 const SHOWN: usize = 10;
@@ -30,7 +31,8 @@ Examples:
   memlab sweep --retry timeout,killed experiments/exercise.toml
 
 What is finished is not run again, unless libtorch or the worker changed since. A run that fails does not
-end the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure.")]
+end the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure.
+The experiment's hypotheses are judged below the table: 1 if one is refuted, 5 if one is undecided.")]
 pub(super) struct Args {
     /// Experiment files
     #[arg(required = true, value_name = "EXPERIMENT")]
@@ -69,9 +71,46 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             .help("sweep them one by one, or without --out: each then has its folder under runs")
             .into());
     }
-    // Every file is read before anything is started.
-    let read = |path: &PathBuf| args.planning.read(path);
-    let experiments = args.experiments.iter().map(read).collect::<Result<Vec<_>, _>>()?;
+    let (machine, experiments) = prepare(&args.experiments, &args.planning)?;
+    let format = args.format.format;
+    let mut exit = Exit::Success;
+    let mut rows = Vec::new();
+    for experiment in &experiments {
+        let (folder, collation, written) = sweep(args, experiment, &machine, console)?;
+        exit = exit.worst(written.exit);
+        if format.is_prose() {
+            if experiments.len() > 1 {
+                console.result(&format!("{}\n\n", experiment.name))?;
+            }
+            console.result(&format.compare(&collation.rows, Ranks::Maximum))?;
+            if let Some(responses) = collate::responses(&collation) {
+                console.result(&format!("\n{}", format.render(&responses)))?;
+            }
+            if let Some(judged) = &written.judged {
+                console.result(&format!("\n{}", format.verdicts(judged)))?;
+            }
+            if experiments.len() > 1 {
+                console.result("\n")?;
+            }
+        }
+        summarise(&folder, &collation.rows, console);
+        if let Some(judged) = &written.judged {
+            console.note(&format!("hypotheses: {}", render::tally(&judged.hypotheses)));
+        }
+        rows.extend(collation.rows);
+        if written.exit == Exit::Interrupted {
+            break;
+        }
+    }
+    if !format.is_prose() {
+        console.result(&format.compare(&rows, Ranks::Maximum))?;
+    }
+    Ok(exit)
+}
+
+/// Reads every file before anything is started, and finds what runs them.
+pub(super) fn prepare(paths: &[PathBuf], planning: &PlanningOptions) -> Result<(Machine, Vec<Experiment>), Stop> {
+    let experiments = paths.iter().map(|path| planning.read(path)).collect::<Result<Vec<_>, _>>()?;
     let machine = Machine::find()?;
     let mut names = HashSet::new();
     for experiment in &experiments {
@@ -82,34 +121,85 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
                 .into());
         }
     }
-    let format = args.format.format;
-    let mut exit = Exit::Success;
-    let mut rows = Vec::new();
-    for experiment in &experiments {
-        let (folder, collation, ending) = sweep(args, experiment, &machine, console)?;
-        exit = exit.worst(ending);
-        if format.is_prose() {
-            if experiments.len() > 1 {
-                console.result(&format!("{}\n\n", experiment.name))?;
-            }
-            console.result(&format.compare(&collation.rows, Ranks::Maximum))?;
-            if let Some(responses) = collate::responses(&collation) {
-                console.result(&format!("\n{}", format.render(&responses)))?;
-            }
-            if experiments.len() > 1 {
-                console.result("\n")?;
-            }
-        }
-        summarise(&folder, &collation.rows, console);
-        rows.extend(collation.rows);
-        if ending == Exit::Interrupted {
-            break;
-        }
+    Ok((machine, experiments))
+}
+
+/// Which runs of an experiment are executed, and where.
+#[derive(Debug)]
+pub(super) struct Request<'a> {
+    pub(super) planning: &'a PlanningOptions,
+    /// Runs at a time.
+    pub(super) jobs: Option<u16>,
+    /// Run again what is finished.
+    pub(super) fresh: bool,
+    /// Of what ended before, run only these again.
+    pub(super) retry: &'a [Outcome],
+    /// Folder for the results, where it is not that of the name.
+    pub(super) out: Option<&'a Path>,
+}
+
+/// What executing an experiment left. The folder is locked as long as this is there.
+#[derive(Debug)]
+pub(super) struct Executed {
+    pub(super) folder: ResultsFolder,
+    pub(super) collation: Collation,
+    pub(super) ending: Ending,
+    _lock: Lock,
+}
+
+impl Request<'_> {
+    /// Executes what is due of one experiment, and reads what is there then.
+    pub(super) fn execute(
+        &self,
+        experiment: &Experiment,
+        machine: &Machine,
+        console: &mut Console,
+    ) -> Result<Executed, Stop> {
+        let plan = self.planning.expand(experiment, &machine.host(), console)?;
+        let place = self.out.map_or_else(|| Path::new("runs").join(&experiment.name), Path::to_owned);
+        let folder = ResultsFolder::create(place)?;
+        let lock = folder.lock()?;
+        let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
+        folder.set_plan(&plan)?;
+
+        let jobs = self.due(&plan, &folder, machine)?;
+        console.note(&format!(
+            "{}: {} runs, {} of them finished before",
+            plan.name,
+            plan.runs.len(),
+            plan.runs.len() - jobs.len()
+        ));
+        let limits = Limits { jobs: self.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
+        let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
+        let collation = Collation::of_plan(&folder, plan)?;
+        Ok(Executed { folder, collation, ending, _lock: lock })
     }
-    if !format.is_prose() {
-        console.result(&format.compare(&rows, Ranks::Maximum))?;
+
+    /// The runs that are not finished, in the plan's order.
+    fn due(&self, plan: &PlanFile, folder: &ResultsFolder, machine: &Machine) -> Result<Vec<Job>, Stop> {
+        let is_due = |run: &&PlannedRun| {
+            if self.fresh {
+                return true;
+            }
+            let place = folder.run(&run.run_id);
+            let report = place.report().ok().flatten();
+            let state = place.state(report.as_ref());
+            let finished = report.is_some_and(|report| {
+                let probe = &machine.probe;
+                is_finished(&state, &report, &run.spec, &probe.libtorch_version, &probe.worker_build)
+            });
+            match state {
+                State::Ended { outcome, .. } if self.retry.contains(&outcome) => true,
+                State::Ended { outcome, .. } if !self.retry.is_empty() && !outcome.is_finished() => false,
+                _ => !finished,
+            }
+        };
+        let pool = rayon::ThreadPoolBuilder::new()
+            .build()
+            .map_err(|error| Diagnostic::error(format!("cannot start threads: {error}")))?;
+        let due: Vec<&PlannedRun> = pool.install(|| plan.runs.par_iter().filter(is_due).collect());
+        Ok(due.into_iter().map(|run| Job { run: run.clone(), place: Place::Folder(folder.run(&run.run_id)) }).collect())
     }
-    Ok(exit)
 }
 
 /// Sweeps one experiment: where its results are, what they say, and how it ended.
@@ -118,63 +208,19 @@ fn sweep(
     experiment: &Experiment,
     machine: &Machine,
     console: &mut Console,
-) -> Result<(ResultsFolder, Collation, Exit), Stop> {
-    let plan = args.planning.expand(experiment, &machine.host(), console)?;
-    let place = args.out.clone().unwrap_or_else(|| Path::new("runs").join(&experiment.name));
-    let folder = ResultsFolder::create(place)?;
-    let lock = folder.lock()?;
-    let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
-    folder.set_plan(&plan)?;
-    if !plan.hypotheses.is_empty() || plan.tolerances.is_some() {
-        console.note(&format!("{}: a sweep does not judge the experiment's hypotheses and baseline", plan.name));
-    }
-
-    let jobs = to_run(args, &plan, &folder, machine)?;
-    console.note(&format!(
-        "{}: {} runs, {} of them finished before",
-        plan.name,
-        plan.runs.len(),
-        plan.runs.len() - jobs.len()
-    ));
-    let limits = Limits { jobs: args.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
-    let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
-
-    let collation = Collation::of_plan(&folder, plan)?;
-    let judged = write(&folder, &collation, console)?;
-    drop(lock);
+) -> Result<(ResultsFolder, Collation, Written), Stop> {
+    let Args { planning, jobs, fresh, retry, out, .. } = args;
+    let request = Request { planning, jobs: *jobs, fresh: *fresh, retry, out: out.as_deref() };
+    let executed = request.execute(experiment, machine, console)?;
+    let Executed { folder, collation, ending, .. } = &executed;
+    let written = write(folder, collation, console)?;
     let out_of_memory = collation.rows.iter().any(|row| row.outcome() == Some(Outcome::Oom));
     let exit = match ending {
         Ending::Interrupted => Exit::Interrupted,
-        Ending::Complete if args.fail_on_oom && out_of_memory => judged.worst(Exit::OutOfMemory),
-        Ending::Complete => judged,
+        Ending::Complete if args.fail_on_oom && out_of_memory => written.exit.worst(Exit::OutOfMemory),
+        Ending::Complete => written.exit,
     };
-    Ok((folder, collation, exit))
-}
-
-/// The runs that are not finished, in the plan's order.
-fn to_run(args: &Args, plan: &PlanFile, folder: &ResultsFolder, machine: &Machine) -> Result<Vec<Job>, Stop> {
-    let is_due = |run: &&PlannedRun| {
-        if args.fresh {
-            return true;
-        }
-        let place = folder.run(&run.run_id);
-        let report = place.report().ok().flatten();
-        let state = place.state(report.as_ref());
-        let finished = report.is_some_and(|report| {
-            let probe = &machine.probe;
-            is_finished(&state, &report, &run.spec, &probe.libtorch_version, &probe.worker_build)
-        });
-        match state {
-            State::Ended { outcome, .. } if args.retry.contains(&outcome) => true,
-            State::Ended { outcome, .. } if !args.retry.is_empty() && !outcome.is_finished() => false,
-            _ => !finished,
-        }
-    };
-    let pool = rayon::ThreadPoolBuilder::new()
-        .build()
-        .map_err(|error| Diagnostic::error(format!("cannot start threads: {error}")))?;
-    let due: Vec<&PlannedRun> = pool.install(|| plan.runs.par_iter().filter(is_due).collect());
-    Ok(due.into_iter().map(|run| Job { run: run.clone(), place: Place::Folder(folder.run(&run.run_id)) }).collect())
+    Ok((executed.folder, executed.collation, Written { exit, ..written }))
 }
 
 /// Says how the runs ended, and where everything is.

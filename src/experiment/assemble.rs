@@ -93,7 +93,9 @@ pub(super) fn snapshot(mut section: Section) -> SnapshotSpec {
 fn tolerances(mut section: Section) -> Tolerances {
     let default = section.tolerance("tolerance").map_or_else(|| Tolerances::default().default, |found| found.value);
     let own = |indicator: &Indicator| Some((*indicator, section.tolerance(indicator.name())?.value));
-    Tolerances { default, indicators: Indicator::ALL.iter().filter_map(own).collect() }
+    let indicators = Indicator::ALL.iter().filter_map(own).collect();
+    let slope = section.tolerance("slope").map_or_else(|| Tolerances::default().slope, |found| found.value);
+    Tolerances { default, indicators, slope }
 }
 
 /// `[slurm]`, or one of its overrides, which has fewer keys.

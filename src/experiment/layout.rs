@@ -1,6 +1,6 @@
 //! What may stand where in an experiment file: one table that reading, "did you mean" and the JSON schema follow from.
 
-use crate::protocol::{Indicator, Kind, Phase, Quantity};
+use crate::protocol::{Indicator, Kind, Outcome, Phase, Quantity};
 
 /// A key of a table.
 #[derive(Debug)]
@@ -262,6 +262,7 @@ static HYPOTHESIS: Layout = Layout {
         optional("greater_than", Shape::Table(&WHERE), "the runs in which the measure is smaller"),
         optional("ratio", Shape::Table(&RATIO), "the measure divided by its value in other runs"),
         optional("responds_most", Shape::Table(&STIMULUS), "what this indicator, of all, responds to most strongly"),
+        optional("outcome", Shape::Value(Kind::Choice(Outcome::NAMES)), "how the runs end, such as oom"),
         optional("known_failure", Shape::Table(&KNOWN_FAILURE), "a refutation that does not count"),
     ]],
 };
@@ -308,6 +309,7 @@ static BASELINE: Layout = Layout {
             Shape::Tolerance,
             "for every indicator: a number of MiB, \"0.5%\", or \"0.5% or 0.5 MiB\"",
         ),
+        optional("slope", Shape::Tolerance, "for the slopes of fitted trends, in MiB per unit of their axis"),
         optional(Indicator::FirstStepPersistentChangeMib.name(), Shape::Tolerance, "for this indicator"),
         optional(Indicator::BetweenStepGrowthMib.name(), Shape::Tolerance, "for this indicator"),
         optional(Indicator::LargestForwardIncreaseMib.name(), Shape::Tolerance, "for this indicator"),

@@ -177,7 +177,7 @@ fn hypothesis(experiment: &Experiment, written: &WrittenHypothesis, problems: &m
                 problems.push(problem);
             }
         }
-        Expectation::Value(_) => {}
+        Expectation::Value(_) | Expectation::Outcome(_) => {}
     }
     if let Measure::Sampled { step: Some(step), .. } = hypothesis.measure {
         let most = experiment.values(Axis::Steps).into_iter().max();

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use serde::{Deserialize, Serialize};
 
-use super::{Axis, Indicators, Phase, RunSpec, Sample, Value};
+use super::{Axis, Indicators, Outcome, Phase, RunSpec, Sample, Value};
 
 /// The runs that have these values; all of them where it is empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -36,7 +36,7 @@ pub struct Hypothesis {
     pub known_failure: Option<KnownFailure>,
 }
 
-/// A number that a run's report yields, in MiB; over several ranks the largest.
+/// What is looked at: a number that a run's report yields, in MiB, over several ranks the largest; or how the run ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Measure {
@@ -51,6 +51,8 @@ pub enum Measure {
         /// At which step; null for the last one, and for the phases before training.
         step: Option<u64>,
     },
+    /// How the run ends.
+    Outcome,
 }
 
 /// The name of an indicator.
@@ -141,6 +143,8 @@ pub enum Expectation {
     },
     /// Of all indicators it is the one that changes most, in MiB.
     RespondsMost(Stimulus),
+    /// Every selected run ends like this; only for [`Measure::Outcome`].
+    Outcome(Outcome),
 }
 
 /// A change along an axis.
@@ -209,7 +213,12 @@ pub struct Tolerance {
 impl Tolerance {
     /// Whether a number is near enough.
     pub fn allows(self, expected: f64, number: f64) -> bool {
-        (number - expected).abs() <= self.absolute.max(self.relative * expected.abs())
+        (number - expected).abs() <= self.around(expected)
+    }
+
+    /// The largest difference that is allowed.
+    pub fn around(self, expected: f64) -> f64 {
+        self.absolute.max(self.relative * expected.abs())
     }
 }
 
@@ -229,6 +238,14 @@ pub struct Tolerances {
     pub default: Tolerance,
     /// For single indicators.
     pub indicators: BTreeMap<Indicator, Tolerance>,
+    /// For the slopes of fitted trends, in MiB per unit of their axis.
+    #[serde(default = "slope_tolerance")]
+    pub slope: Tolerance,
+}
+
+/// One percent, or 0.01 MiB per unit: a line is known better than its points.
+fn slope_tolerance() -> Tolerance {
+    Tolerance { relative: 0.01, absolute: 0.01 }
 }
 
 impl Tolerances {
@@ -239,8 +256,12 @@ impl Tolerances {
 }
 
 impl Default for Tolerances {
-    /// Half a percent or half a MiB, whichever is more.
+    /// Half a percent or half a MiB, whichever is more; for slopes one percent or 0.01 MiB per unit.
     fn default() -> Self {
-        Self { default: Tolerance { relative: 0.005, absolute: 0.5 }, indicators: BTreeMap::new() }
+        Self {
+            default: Tolerance { relative: 0.005, absolute: 0.5 },
+            indicators: BTreeMap::new(),
+            slope: slope_tolerance(),
+        }
     }
 }

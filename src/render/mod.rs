@@ -6,6 +6,9 @@ mod json;
 mod markdown;
 mod page;
 mod table;
+mod verdict;
+mod verdict_markdown;
+mod verdict_table;
 
 pub use self::csv::csv;
 pub use diagnostic::diagnostic;
@@ -13,6 +16,9 @@ pub use json::json;
 pub use markdown::markdown;
 pub use page::page;
 pub use table::table;
+pub use verdict::{tally, verdicts};
+pub use verdict_markdown::verdicts_markdown;
+pub use verdict_table::verdict_table;
 
 use crate::collate::{Cell, Column};
 

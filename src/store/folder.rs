@@ -147,6 +147,18 @@ impl ResultsFolder {
         write_atomic(&self.path.join(name), text.as_bytes())
     }
 
+    /// Takes such a file away, where it is there.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn remove(&self, name: &str) -> Result<(), Diagnostic> {
+        let path = self.path.join(name);
+        match std::fs::remove_file(&path) {
+            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot("remove", &path, &error)),
+            _ => Ok(()),
+        }
+    }
+
     /// The folder of one run, which need not be there yet.
     pub fn run(&self, run_id: &str) -> RunFolder {
         RunFolder::new(self.path.join(run_id))

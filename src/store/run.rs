@@ -144,6 +144,17 @@ impl RunFolder {
         }
     }
 
+    /// When the run first left a result, over all attempts, RFC 3339 in UTC; none where it left none, or no attempt says when.
+    pub fn first_result_at(&self) -> Option<String> {
+        let attempts = std::fs::read_dir(self.path.join(ATTEMPTS)).into_iter().flatten();
+        let places = attempts.filter_map(|entry| Some(entry.ok()?.path())).chain([self.path.clone()]);
+        let ended = |place: PathBuf| {
+            let status: Status = read_json(&place.join(STATUS), "status").ok()??;
+            status.ended_at.filter(|_| status.outcome.is_some_and(Outcome::is_finished) && place.join(REPORT).exists())
+        };
+        places.filter_map(ended).min()
+    }
+
     /// Makes the folder ready for another attempt: what an earlier one left goes to `attempts/<n>`. Gives the number of the new one.
     ///
     /// # Errors

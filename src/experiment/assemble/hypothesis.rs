@@ -9,7 +9,8 @@ use crate::experiment::layout::TRENDS;
 use crate::experiment::reader::{Reader, Section};
 use crate::experiment::{Located, WrittenHypothesis};
 use crate::protocol::{
-    Bounds, Expectation, Hypothesis, Indicator, KnownFailure, Measure, Phase, Quantity, Stimulus, Tolerance, Trend,
+    Bounds, Expectation, Hypothesis, Indicator, KnownFailure, Measure, Outcome, Phase, Quantity, Stimulus, Tolerance,
+    Trend,
 };
 
 /// Reads one hypothesis; null when it says nothing that could be judged.
@@ -61,6 +62,13 @@ fn measure(
     let step = section.whole("step");
     note(places, "indicator", indicator.as_ref());
     note(places, "step", step.as_ref());
+    if section.mentions(&["outcome"]) {
+        for span in ["indicator", "quantity", "phase", "step"].into_iter().filter_map(|key| section.place(key)) {
+            let help = "keep `outcome`, or what is measured".to_owned();
+            reader.problem(span, "an outcome is of a whole run, measured or not", "not needed", Some(help));
+        }
+        return Some(Measure::Outcome);
+    }
     match (indicator, quantity) {
         (Some(indicator), None) => {
             for span in [section.place("phase"), section.place("step")].into_iter().flatten() {
@@ -110,7 +118,7 @@ fn measure(
 }
 
 /// The keys that each form a hypothesis of their own.
-const FORMS: [&str; 5] = ["trend", "value", "greater_than", "ratio", "responds_most"];
+const FORMS: [&str; 6] = ["trend", "value", "greater_than", "ratio", "responds_most", "outcome"];
 
 fn expectation(
     reader: &mut Reader<'_>,
@@ -123,6 +131,7 @@ fn expectation(
     let greater = section.table("greater_than");
     let ratio = section.table("ratio");
     let responds = section.table("responds_most");
+    let outcome = section.choice::<Outcome>("outcome");
     note(places, "value", value.as_ref());
     note(places, "greater_than", greater.as_ref());
     note(places, "ratio", ratio.as_ref());
@@ -133,6 +142,7 @@ fn expectation(
         greater.as_ref().map(|found| found.span.clone()),
         ratio.as_ref().map(|found| found.span.clone()),
         responds.as_ref().map(|found| found.span.clone()),
+        outcome.as_ref().map(|found| found.span.clone()),
     ];
     let mut given = forms.iter().zip(FORMS).filter_map(|(span, name)| Some((span.clone()?, name)));
     if let (Some((first, first_name)), Some((second, name))) = (given.next(), given.next()) {
@@ -156,6 +166,8 @@ fn expectation(
         bounds(reader, &mut ratio.value, ratio.span).map(|bounds| Expectation::Ratio { to, bounds })
     } else if let Some(responds) = responds {
         stimulus(reader, responds, places).map(Expectation::RespondsMost)
+    } else if let Some(outcome) = outcome {
+        Some(Expectation::Outcome(outcome.value))
     } else {
         if !section.mentions(&FORMS) {
             let help = format!("add one of: {}", FORMS.join(", "));

@@ -29,7 +29,8 @@ fn recorded(folder: &str) -> BTreeMap<String, Report> {
 /// Runs what the reports were made with on the modelled GPU, in order.
 fn modelled(recorded: &BTreeMap<String, Report>, compute: bool) -> BTreeMap<String, Report> {
     let mut presets: Vec<&ModelConfig> = Vec::new();
-    let mut text = format!("name = \"h200\"\n[base]\ncase = \"alpha\"\ndevice = \"cpu\"\ncompute = {compute}\n");
+    let mut text =
+        format!("name = \"h200\"\n[base]\ncase = \"alpha\"\nsteps = 1\ndevice = \"cpu\"\ncompute = {compute}\n");
     for (name, report) in recorded {
         let preset = presets.iter().position(|config| **config == report.model_config).unwrap_or_else(|| {
             presets.push(&report.model_config);
@@ -64,7 +65,7 @@ fn modelled(recorded: &BTreeMap<String, Report>, compute: bool) -> BTreeMap<Stri
     let by_label = plan.runs.iter().filter_map(|run| {
         let path: PathBuf = results.join(&run.run_id).join("report.json");
         let report = serde_json::from_slice(&std::fs::read(path).ok()?).ok()?;
-        Some((run.label.clone(), report))
+        Some((run.label.as_deref()?.to_owned(), report))
     });
     by_label.collect()
 }

@@ -69,7 +69,8 @@ fn out_of_memory_has_its_own_exit_code_and_a_failure_another() {
     let folder = Folder::new();
     let oom = folder.with_worker(&["run", "--case", "alpha", "--seed", "107", "--output", "oom.json"]).expect(3);
     assert!(oom.stdout.contains("oom"), "what was measured is shown: {}", oom.stdout);
-    assert!(oom.stderr.contains("out of memory: tried to allocate 20.00 MiB"), "{}", oom.stderr);
+    assert!(oom.stderr.contains("out of device memory"), "{}", oom.stderr);
+    assert!(oom.stderr.contains("tried to allocate 20.00 MiB"), "{}", oom.stderr);
     let failed = folder.with_worker(&["run", "--case", "alpha", "--seed", "101"]).expect(4);
     snapshot!(failed.stderr);
 }

@@ -52,7 +52,8 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     }
     let run_id = before.run_id.clone().unwrap_or_default();
     let snapshot = spec.snapshot.as_ref().map(|_| place.path().join("snapshot.pickle"));
-    let files = Place::Files { report: report.clone(), snapshot, overwrite: [false; 2] };
+    let log = place.path().join("worker");
+    let files = Place::Files { report: report.clone(), snapshot, overwrite: [false; 2], log };
     let jobs = [Job { run: PlannedRun { run_id, label: None, spec }, place: files }];
     let provenance = provenance(before.provenance.as_ref().and_then(|known| known.experiment.as_deref()));
     let (ending, _) = machine.execute(&jobs, Limits::default(), provenance, console)?;

@@ -70,10 +70,13 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             check_target(&snapshot, args.overwrite_snapshot, "--overwrite-snapshot")?;
         }
     }
+    let logs = tempfile::tempdir()
+        .map_err(|error| Diagnostic::error(format!("cannot make a folder for temporary files: {error}")))?;
     let place = Place::Files {
         report: output.clone(),
         snapshot: args.snapshot.clone(),
         overwrite: [args.overwrite_output, args.overwrite_snapshot],
+        log: logs.path().join("worker"),
     };
     let jobs = [Job { run: planned, place }];
     let (ending, ended) = machine.execute(&jobs, Limits::default(), provenance(None), console)?;
@@ -91,11 +94,17 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
         return Err(Stop::new(Exit::RunFailed, Diagnostic::error("the run was not started")));
     };
     let why = message.unwrap_or_else(|| "no reason is known".to_owned());
-    match outcome {
-        Outcome::Ok => Ok(Exit::Success),
-        Outcome::Oom => Err(Stop::new(Exit::OutOfMemory, Diagnostic::error(format!("out of memory: {why}")))),
-        outcome => Err(Stop::new(Exit::RunFailed, Diagnostic::error(format!("the run ended with {outcome}: {why}")))),
+    let (exit, what) = match outcome {
+        Outcome::Ok => return Ok(Exit::Success),
+        Outcome::Oom => (Exit::OutOfMemory, "the run is out of device memory".to_owned()),
+        Outcome::Error => (Exit::RunFailed, "the run failed".to_owned()),
+        outcome => (Exit::RunFailed, format!("the run did not come to its end: {outcome}")),
+    };
+    let log = std::fs::read_to_string(jobs[0].place.log_path(0)).unwrap_or_default();
+    if exit == Exit::RunFailed && !log.trim().is_empty() {
+        console.note(log.trim_end());
     }
+    Err(Stop::new(exit, Diagnostic::error(what).note(why)))
 }
 
 /// Checks before a long run what would be in its way afterwards.

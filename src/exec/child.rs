@@ -51,19 +51,18 @@ impl From<ExitStatus> for Exit {
 }
 
 impl Child {
-    /// Starts the command with a request on its standard input. Its standard error goes to the log, or to ours.
+    /// Starts the command with a request on its standard input. Its standard error goes to the log.
     ///
     /// # Errors
     /// The process cannot be started.
     pub(super) fn start(
         mut command: Command,
         request: &str,
-        log: Option<File>,
+        log: File,
         on_news: impl Fn(News) + Send + 'static,
     ) -> io::Result<Self> {
-        let mut stray = log.as_ref().map(File::try_clone).transpose()?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
-        command.stderr(log.map_or_else(Stdio::inherit, Stdio::from));
+        let mut stray = log.try_clone()?;
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
         let mut process = command.spawn()?;
         let pid = process.id();
         let number = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
@@ -82,9 +81,7 @@ impl Child {
                     Ok(event) => on_news(News::Said(event)),
                     // A library that prints: kept, not obeyed.
                     Err(_) => {
-                        if let Some(log) = &mut stray {
-                            let _ = log.write_all(&line).and_then(|()| log.write_all(b"\n"));
-                        }
+                        let _ = stray.write_all(&line).and_then(|()| stray.write_all(b"\n"));
                     }
                 }
             }

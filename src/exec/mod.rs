@@ -37,7 +37,7 @@ pub struct Job {
 pub enum Place {
     /// Into its folder, with status and log; what an earlier attempt left there is kept.
     Folder(RunFolder),
-    /// To files of the user's choice, without status or log.
+    /// To files of the user's choice, without a status.
     Files {
         /// The report.
         report: PathBuf,
@@ -45,7 +45,30 @@ pub enum Place {
         snapshot: Option<PathBuf>,
         /// Whether existing files may be replaced: `[report, snapshot]`.
         overwrite: [bool; 2],
+        /// What the logs are called, before `-rankN.log` is added.
+        log: PathBuf,
     },
+}
+
+impl Place {
+    /// What the worker of a rank wrote on standard error.
+    pub fn log_path(&self, rank: u64) -> PathBuf {
+        match self {
+            Place::Folder(folder) => folder.log_path(rank),
+            Place::Files { log, .. } => {
+                let mut name = log.clone().into_os_string();
+                name.push(format!("-rank{rank}.log"));
+                name.into()
+            }
+        }
+    }
+
+    fn report_path(&self) -> PathBuf {
+        match self {
+            Place::Folder(folder) => folder.report_path(),
+            Place::Files { report, .. } => report.clone(),
+        }
+    }
 }
 
 /// What happens while jobs are executed. `job` is an index into the list of jobs.

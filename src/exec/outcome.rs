@@ -37,7 +37,7 @@ pub(super) struct Evidence<'a> {
     /// Whether the host ended processes for lack of memory meanwhile.
     pub(super) host_ran_out: bool,
     /// The worker's standard error.
-    pub(super) log: Option<&'a Path>,
+    pub(super) log: &'a Path,
 }
 
 /// The outcome, and why it is not `ok`.
@@ -68,12 +68,10 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
     match (stopped, said, exit) {
         (Some(Stop::TimeLimit { seconds }), ..) => time_limit(seconds),
         (Some(Stop::User), ..) => cancelled(),
-        (_, Some((outcome, message)), _) if outcome != Outcome::Ok => {
-            (outcome, message.or_else(|| log.and_then(last_line)))
-        }
+        (_, Some((outcome, message)), _) if outcome != Outcome::Ok => (outcome, message.or_else(|| last_line(log))),
         (_, _, Exit::Code(0)) => (Outcome::Error, Some("the worker ended without a report".to_owned())),
         (_, _, Exit::Code(_)) => {
-            let why = log.and_then(last_line);
+            let why = last_line(log);
             let ending = describe(rank, exit);
             (Outcome::Error, Some(why.map_or_else(|| ending.clone(), |why| format!("{ending}: {why}"))))
         }
@@ -122,7 +120,14 @@ mod tests {
     use super::*;
 
     fn evidence(exit: Exit) -> Evidence<'static> {
-        Evidence { report: Ok(None), exit: (0, exit), said: None, stopped: None, host_ran_out: false, log: None }
+        Evidence {
+            report: Ok(None),
+            exit: (0, exit),
+            said: None,
+            stopped: None,
+            host_ran_out: false,
+            log: Path::new("/no/such/log"),
+        }
     }
 
     #[test]
@@ -152,7 +157,7 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let log = folder.path().join("worker.log");
         std::fs::write(&log, "loading\nlibtorch_cpu.so: cannot open\n\n").unwrap();
-        let (outcome, message) = judge(Evidence { log: Some(&log), ..evidence(Exit::Code(127)) });
+        let (outcome, message) = judge(Evidence { log: &log, ..evidence(Exit::Code(127)) });
         assert_eq!(outcome, Outcome::Error);
         assert_eq!(message.as_deref(), Some("the worker ended with exit code 127: libtorch_cpu.so: cannot open"));
         let said = Some((Outcome::Oom, Some("no room".to_owned())));

@@ -113,10 +113,7 @@ impl Running {
         let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
         for rank in 0..ranks {
             let command = running.command(setting.worker.path(), rank, ranks, gpus);
-            let log = match &job.place {
-                Place::Folder(folder) => Some(open_log(&folder.log_path(rank))?),
-                Place::Files { .. } => None,
-            };
+            let log = open_log(&job.place.log_path(rank))?;
             let on_news = on_news.clone();
             let child = Child::start(command, &request, log, move |news| on_news(rank, news))
                 .map_err(|error| format!("cannot start the worker {}: {error}", setting.worker.path().display()))?;
@@ -210,17 +207,13 @@ impl Running {
 
     /// Judges a run whose processes have all ended, and completes its status.
     pub(super) fn finish(&self, job: &Job, host: &Host) -> (Outcome, Option<String>) {
-        let (report, log) = match &job.place {
-            Place::Folder(folder) => (folder.report_path(), Some(folder.log_path(self.exit.0))),
-            Place::Files { report, .. } => (report.clone(), None),
-        };
         let (outcome, message) = judge(Evidence {
-            report: new_report(&report, self.report_before),
+            report: new_report(&job.place.report_path(), self.report_before),
             exit: self.exit,
             said: self.said.clone(),
             stopped: self.stopped,
             host_ran_out: host.processes_ended_for_memory() > self.ended_for_memory,
-            log: log.as_deref(),
+            log: &job.place.log_path(self.exit.0),
         });
         let Place::Folder(folder) = &job.place else { return (outcome, message) };
         let pid = self.children.first().map_or(0, |child| child.pid);
@@ -263,7 +256,7 @@ fn request(job: &Job, attempt: u32, setting: &Setting) -> Request {
             let snapshot = job.run.spec.snapshot.as_ref().map(|_| absolute(folder.snapshot_path()));
             (absolute(folder.report_path()), Some(absolute(folder.status_path())), snapshot, [false; 2])
         }
-        Place::Files { report, snapshot, overwrite } => {
+        Place::Files { report, snapshot, overwrite, .. } => {
             (absolute(report.clone()), None, snapshot.clone().map(absolute), *overwrite)
         }
     };

@@ -114,7 +114,15 @@ fn execute(
     let place = tempfile::tempdir()
         .map_err(|error| Diagnostic::error(format!("cannot make a folder for temporary files: {error}")))?;
     let files = |at: usize| place.path().join(format!("{at}.json"));
-    let job = |(at, run)| Job { run, place: Place::Files { report: files(at), snapshot: None, overwrite: [false; 2] } };
+    let job = |(at, run)| Job {
+        run,
+        place: Place::Files {
+            report: files(at),
+            snapshot: None,
+            overwrite: [false; 2],
+            log: place.path().join(at.to_string()),
+        },
+    };
     let jobs: Vec<Job> = plan.runs.into_iter().enumerate().map(job).collect();
     let (_, ended) =
         machine.execute(&jobs, Limits { jobs: Some(1), ..Limits::default() }, provenance(None), console)?;

@@ -70,8 +70,8 @@ impl Outlook {
         let mut jobs = Vec::new();
         for run in kinds.values() {
             let spec = without_computing(&run.spec, experiment);
-            let report = place.path().join(format!("{}.json", jobs.len()));
-            let files = Place::Files { report, snapshot: None, overwrite: [false; 2] };
+            let log = place.path().join(jobs.len().to_string());
+            let files = Place::Files { report: log.with_extension("json"), snapshot: None, overwrite: [false; 2], log };
             jobs.push(Job { run: PlannedRun { run_id: spec.run_id(), label: None, spec }, place: files });
         }
         let provenance = provenance(Some(&experiment.source.path));

@@ -72,11 +72,11 @@ pub(super) fn describe(console: &mut Console) -> Result<Exit, Stop> {
     Ok(Exit::Success)
 }
 
-/// `NVIDIA H100 80GB HBM3` is `h100-80gb-hbm3`.
+/// `NVIDIA H100 80GB HBM3` is `measured-h100-80gb-hbm3`: never the name of a built-in model.
 fn short_name(gpu: &str) -> String {
     let words = gpu.split(|c: char| !c.is_ascii_alphanumeric()).filter(|word| !word.is_empty() && *word != "NVIDIA");
     let name = words.map(str::to_ascii_lowercase).collect::<Vec<_>>().join("-");
-    if name.is_empty() { "gpu".to_owned() } else { name }
+    format!("measured-{}", if name.is_empty() { "gpu" } else { &name })
 }
 
 /// What the probe knows, and the compute capability implies.
@@ -206,8 +206,8 @@ mod tests {
 
     #[test]
     fn names_are_short() {
-        assert_eq!(short_name("NVIDIA H200"), "h200");
-        assert_eq!(short_name("NVIDIA H100 80GB HBM3"), "h100-80gb-hbm3");
-        assert_eq!(short_name("NVIDIA"), "gpu");
+        assert_eq!(short_name("NVIDIA H200"), "measured-h200");
+        assert_eq!(short_name("NVIDIA H100 80GB HBM3"), "measured-h100-80gb-hbm3");
+        assert_eq!(short_name("NVIDIA"), "measured-gpu");
     }
 }

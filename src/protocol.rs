@@ -96,7 +96,7 @@ pub use hypothesis::{
 };
 pub use id::RunIds;
 pub use plan_file::{ExcludedPoint, PlanFile, PlannedPerturbation, PlannedRun, RecordedHypothesis};
-pub use slurm::{SlurmOverride, SlurmSettings};
+pub use slurm::{SlurmArray, SlurmJob, SlurmOverride, SlurmSettings, SlurmTask};
 pub use verdict::{
     BaselineVerdict, Change, ChangeKind, Judged, Judgement, Known, KnownFailureState, Line, Point, Unmeasured, Verdict,
     Verdicts, Written,

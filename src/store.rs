@@ -4,6 +4,7 @@
 //! runs/<experiment>/plan.json  results.csv  samples.csv  comparison.md  report.html
 //! runs/<experiment>/<run-id>/report.json  status.json  worker.log  snapshot-rank0.pickle
 //! runs/<experiment>/<run-id>/attempts/<n>/    the files of an earlier attempt
+//! runs/<experiment>/slurm/<submission>/array-0.sh  array-0.jsonl  array-0.json  array-0-<task>.log
 //! ```
 //!
 //! A file appears under its name complete or not at all, and is readable by the group. Writers never share a file. Only what
@@ -13,6 +14,7 @@ mod atomic;
 mod folder;
 mod reports;
 mod run;
+mod submission;
 
 use std::path::Path;
 
@@ -21,7 +23,8 @@ use crate::diag::Diagnostic;
 pub use atomic::{write_atomic, write_atomic_soon};
 pub use folder::{Lock, ResultsFolder};
 pub use reports::{NamedReport, ReadReport, read_report, reports_at};
-pub use run::{RunFolder, State, hostname, is_finished};
+pub use run::{RunFolder, State, hostname, is_finished, slurm_job_id};
+pub use submission::{ArrayPlace, slurm_task};
 
 /// Says that something could not be done to a file or folder, and what to do about the usual reasons.
 fn cannot(verb: &str, path: &Path, error: &std::io::Error) -> Diagnostic {

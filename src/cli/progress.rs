@@ -82,15 +82,18 @@ impl<'a> Progress<'a> {
                     None => self.console.note(&text),
                 }
             }
-            Event::Interrupted => {
-                let text = "interrupted: ending what runs; once more kills it";
-                match &self.lines {
-                    Some(lines) => {
-                        let _ = lines.all.println(text);
-                    }
-                    None => self.console.note(text),
-                }
+            Event::Notice { text } => self.say(text),
+            Event::Interrupted => self.say("interrupted: ending what runs; once more kills it"),
+        }
+    }
+
+    /// Says something above the lines that renew themselves.
+    fn say(&mut self, text: &str) {
+        match &self.lines {
+            Some(lines) => {
+                let _ = lines.all.println(text);
             }
+            None => self.console.note(text),
         }
     }
 }

@@ -42,11 +42,18 @@ impl Local {
         let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let Limits { jobs, time_limit_seconds } = limits;
         Self {
-            setting: Setting { worker, time_limit_seconds, provenance, host: Host::this() },
+            setting: Setting { worker, launcher: None, time_limit_seconds, provenance, host: Host::this() },
             jobs,
             gpus: visible_gpus(gpus_found, chosen.as_deref()),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         }
+    }
+
+    /// Puts words in front of the worker, which start every rank of a run (`srun`). They place the ranks on GPUs.
+    #[must_use]
+    pub fn behind(mut self, launcher: Vec<String>) -> Self {
+        self.setting.launcher = Some(launcher);
+        self
     }
 
     fn resources(&self) -> Resources {
@@ -143,7 +150,10 @@ impl Session<'_> {
     fn start_what_fits(&mut self) {
         let mut waiting = Vec::new();
         while let Some(job) = self.queue.pop() {
-            let need = Need::of(&self.jobs[job].run.spec);
+            let mut need = Need::of(&self.jobs[job].run.spec);
+            if self.local.setting.launcher.is_some() {
+                need.gpus = 0;
+            }
             if need.gpus > self.local.gpus.len() {
                 let found = self.local.gpus.len();
                 self.fail(job, format!("the run needs {} GPUs, and {found} can be used here", need.gpus));

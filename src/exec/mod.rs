@@ -11,6 +11,7 @@ mod provenance;
 mod resources;
 mod running;
 mod signals;
+pub mod slurm;
 mod worker;
 
 use std::path::PathBuf;
@@ -100,6 +101,11 @@ pub enum Event {
         message: Option<String>,
         /// How long it took, seconds.
         seconds: f64,
+    },
+    /// Something that is about no single run.
+    Notice {
+        /// What.
+        text: String,
     },
     /// The user asked to stop: nothing is started any more, and what runs is being ended.
     Interrupted,

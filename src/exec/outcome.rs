@@ -103,16 +103,26 @@ fn describe(rank: u64, exit: Exit) -> String {
     }
 }
 
-/// The last line that says something, of a file that may be large.
+/// The last line that says something.
 fn last_line(path: &Path) -> Option<String> {
+    last_lines(path, 1).pop()
+}
+
+/// The last lines that say something, of a file that may be large.
+pub(super) fn last_lines(path: &Path, count: usize) -> Vec<String> {
+    let tail = read_tail(path).unwrap_or_default();
+    let said: Vec<&str> = tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    said[said.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+fn read_tail(path: &Path) -> std::io::Result<String> {
     const TAIL: u64 = 4096;
-    let mut file = std::fs::File::open(path).ok()?;
-    let length = file.metadata().ok()?.len();
-    file.seek(SeekFrom::Start(length.saturating_sub(TAIL))).ok()?;
+    let mut file = std::fs::File::open(path)?;
+    let length = file.metadata()?.len();
+    file.seek(SeekFrom::Start(length.saturating_sub(TAIL)))?;
     let mut tail = Vec::new();
-    file.read_to_end(&mut tail).ok()?;
-    let tail = String::from_utf8_lossy(&tail);
-    tail.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned)
+    file.read_to_end(&mut tail)?;
+    Ok(String::from_utf8_lossy(&tail).into_owned())
 }
 
 #[cfg(test)]

@@ -23,6 +23,8 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Setting {
     pub(super) worker: Worker,
+    /// Words in front of the worker that start every rank of a run; none where memlab starts them itself.
+    pub(super) launcher: Option<Vec<String>>,
     pub(super) time_limit_seconds: Option<u64>,
     pub(super) provenance: Provenance,
     pub(super) host: Host,
@@ -84,8 +86,13 @@ impl Running {
         };
         let request = request(job, attempt, setting);
         let ranks = job.run.spec.world_size;
+        let meeting = match (&job.place, &setting.launcher) {
+            // Ranks on several nodes share the run's own folder.
+            (Place::Folder(folder), Some(_)) => Some(absolute(folder.path().to_owned())),
+            _ => None,
+        };
         let rendezvous = (ranks > 1)
-            .then(tempfile::tempdir)
+            .then(|| meeting.map_or_else(tempfile::tempdir, |folder| tempfile::Builder::new().prefix(".meeting-").tempdir_in(folder)))
             .transpose()
             .map_err(|error| format!("cannot make a folder where the ranks meet: {error}"))?;
         let started = Instant::now();
@@ -110,12 +117,20 @@ impl Running {
             let status = status(&job.run.run_id, attempt, &running.started_at, std::process::id());
             folder.set_status(&status).map_err(said)?;
         }
-        let request = serde_json::to_string(&request).map_err(|error| error.to_string())?;
-        for rank in 0..ranks {
-            let command = running.command(setting.worker.path(), rank, ranks, gpus);
+        let text = serde_json::to_string(&request).map_err(|error| error.to_string())?;
+        let started_here = if setting.launcher.is_some() { 1 } else { ranks };
+        for rank in 0..started_here {
+            let command = match (&setting.launcher, &request.status) {
+                (Some(words), Some(status)) => {
+                    let path = status.with_file_name("request.json");
+                    store::write_atomic(&path, text.as_bytes()).map_err(said)?;
+                    running.launched(words, setting.worker.path(), &path)
+                }
+                _ => running.command(setting.worker.path(), rank, ranks, gpus),
+            };
             let log = open_log(&job.place.log_path(rank))?;
             let on_news = on_news.clone();
-            let child = Child::start(command, &request, log, move |news| on_news(rank, news))
+            let child = Child::start(command, &text, log, move |news| on_news(rank, news))
                 .map_err(|error| format!("cannot start the worker {}: {error}", setting.worker.path().display()))?;
             running.children.push(child);
             running.alive += 1;
@@ -138,6 +153,27 @@ impl Running {
         if !gpus.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", gpus.join(","));
         }
+        command
+    }
+
+    /// The worker behind a launcher, which starts a process per rank. What each is, it learns from Slurm; what to run, from a file.
+    fn launched(&self, launcher: &[String], worker: &Path, request: &Path) -> Command {
+        const RANK: &str =
+            "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS; exec \"$@\"";
+        let mut command = Command::new(launcher.first().map_or("srun", String::as_str));
+        command.args(launcher.iter().skip(1));
+        match &self.rendezvous {
+            Some(rendezvous) => {
+                command.env("MEMLAB_RENDEZVOUS", rendezvous.path().join("store"));
+                command.args(["sh", "-c", RANK, "sh"]);
+            }
+            None => {
+                for variable in ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MEMLAB_RENDEZVOUS"] {
+                    command.env_remove(variable);
+                }
+            }
+        }
+        command.arg(worker).args(["run", "--request"]).arg(request);
         command
     }
 
@@ -288,7 +324,7 @@ fn status(run_id: &str, attempt: u32, started_at: &str, pid: u32) -> Status {
         ended_at: None,
         hostname: hostname(),
         pid,
-        slurm_job_id: None,
+        slurm_job_id: store::slurm_job_id(),
         exit_code: None,
         signal: None,
     }

@@ -1,10 +1,10 @@
-//! What an experiment asks of Slurm.
+//! What an experiment asks of Slurm, and the files of a submission.
 
 use std::collections::BTreeMap;
 
 use serde::{Deserialize, Serialize};
 
-use super::{RunSpec, Selection};
+use super::{PlannedRun, Provenance, RunSpec, Selection};
 
 /// The `[slurm]` section. What is missing is not asked for: the cluster's defaults apply.
 #[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
@@ -99,4 +99,52 @@ pub struct SlurmOverride {
     pub within: Selection,
     /// What they need: only what is present replaces.
     pub settings: SlurmSettings,
+}
+
+/// What one array task executes: one line of JSON in the submission's list of tasks.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SlurmTask {
+    /// Format version.
+    pub schema_version: u32,
+    /// The runs, one after another.
+    pub runs: Vec<PlannedRun>,
+    /// Seconds after which each run is ended: a little before the job's own limit. Null for no limit.
+    pub time_limit_seconds: Option<u64>,
+    /// Copied into the reports.
+    pub provenance: Provenance,
+}
+
+/// One array of a submission: what it is for, and how far its submission got. Only whoever submits writes it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmArray {
+    /// Format version.
+    pub schema_version: u32,
+    /// The job's name, which no other job has: by it the queue is asked.
+    pub name: String,
+    /// The ids of each task's runs, by array index.
+    pub tasks: Vec<Vec<String>>,
+    /// When `sbatch` was first about to be called, RFC 3339 in UTC; null before.
+    pub intended_at: Option<String>,
+    /// What `sbatch` answered, or the queue knows; null before.
+    pub job: Option<SlurmJob>,
+    /// Why nothing is to be expected of it any more: all its tasks are over, or Slurm never had it. Null as long as it is.
+    pub closed: Option<String>,
+}
+
+/// A job that Slurm accepted.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct SlurmJob {
+    /// Its number; of an array the array's.
+    pub id: u64,
+    /// Its cluster, where several share a front end.
+    pub cluster: Option<String>,
+}
+
+impl std::fmt::Display for SlurmJob {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match &self.cluster {
+            Some(cluster) => write!(f, "{};{cluster}", self.id),
+            None => write!(f, "{}", self.id),
+        }
+    }
 }

@@ -218,3 +218,12 @@ fn is_gone(status: &Status) -> bool {
 pub fn hostname() -> String {
     nix::unistd::gethostname().ok().and_then(|name| name.into_string().ok()).unwrap_or_default()
 }
+
+/// The Slurm job that this process is part of (`123`, or `123_4` for a task of an array), if any.
+pub fn slurm_job_id() -> Option<String> {
+    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
+    match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
+        (Some(job), Some(task)) => Some(format!("{job}_{task}")),
+        _ => variable("SLURM_JOB_ID"),
+    }
+}

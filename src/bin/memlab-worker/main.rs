@@ -390,7 +390,7 @@ impl Run {
             ended_at: end.map(|_| now()),
             hostname: store::hostname(),
             pid: std::process::id(),
-            slurm_job_id: report::slurm_job_id(),
+            slurm_job_id: store::slurm_job_id(),
             exit_code: end.map(|(_, exit)| i32::from(exit.code())),
             signal: None,
         };

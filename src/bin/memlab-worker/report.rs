@@ -139,7 +139,7 @@ impl Ending<'_> {
             rank_reports,
             rank_zero_extra_samples: spec.rank_zero_extra_samples,
             seed: spec.seed,
-            slurm_job_id: slurm_job_id(),
+            slurm_job_id: store::slurm_job_id(),
             steps: spec.steps,
             world_size: spec.world_size,
             schema_version: Some(SCHEMA_VERSION),
@@ -207,13 +207,4 @@ fn measurement_notes(spec: &RunSpec) -> BTreeMap<String, String> {
     .into_iter()
     .map(|(name, note)| (name.to_owned(), note))
     .collect()
-}
-
-/// The Slurm job (`123`, or `123_4` for a task of an array), if any.
-pub(crate) fn slurm_job_id() -> Option<String> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
-    match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
-        (Some(job), Some(task)) => Some(format!("{job}_{task}")),
-        _ => variable("SLURM_JOB_ID"),
-    }
 }

@@ -1,5 +1,5 @@
 #!/bin/bash
-# Goes on with submission {{ submission }} of the experiment {{ experiment }} when its arrays have ended, and writes the tables.
+# Writes the tables of the experiment {{ experiment }} when its runs have ended. Written by memlab.
 #SBATCH --job-name={{ name | directive }}
 #SBATCH --output={{ log | directive }}
 #SBATCH --open-mode=append

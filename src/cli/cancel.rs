@@ -7,6 +7,7 @@ use nix::unistd::Pid;
 
 use super::console::{Console, Stop};
 use crate::diag::Diagnostic;
+use crate::exec::slurm::Slurm;
 use crate::exit::Exit;
 use crate::store::{ResultsFolder, hostname};
 
@@ -25,6 +26,16 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let folder = ResultsFolder::open(&args.folder)?;
+    let mut slurm = Slurm::open(&folder)?;
+    if slurm.is_open() {
+        let arrays = slurm.cancel()?;
+        console.note(&format!("{arrays} job arrays are cancelled; what is finished is kept"));
+        // Without accounting Slurm soon forgets why they ended.
+        if let Err(late) = slurm.settled() {
+            console.diagnostic(&late);
+        }
+        return Ok(Exit::Success);
+    }
     let Some((process, host)) = folder.holder()? else {
         console.note(&format!("nothing is running for {}", folder.path().display()));
         return Ok(Exit::Success);

@@ -7,6 +7,7 @@ use super::verdicts;
 use crate::check;
 use crate::collate::{self, Collation};
 use crate::diag::Diagnostic;
+use crate::exec::slurm::Slurm;
 use crate::exit::Exit;
 use crate::protocol::Judged;
 use crate::render;
@@ -28,6 +29,12 @@ pub(super) struct Args {
 
 pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let folder = ResultsFolder::open(&args.folder)?;
+    let mut slurm = Slurm::open(&folder)?;
+    if slurm.is_open()
+        && let Err(trouble) = slurm.settled()
+    {
+        console.diagnostic(&trouble);
+    }
     let collation = Collation::at(folder.path())?;
     if collation.rows.is_empty() && collation.damaged.is_empty() {
         let nothing = Diagnostic::error(format!("nothing to collate in {}", folder.path().display()))

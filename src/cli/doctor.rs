@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use super::console::{Console, Stop};
 use super::format::FormatOption;
 use crate::collate::{Cell, Column, Table};
+use crate::exec::slurm::{ClusterLimits, cluster_limits};
 use crate::exec::{self, Worker};
 use crate::exit::Exit;
 use crate::units::{format_bytes, mib};
@@ -113,9 +114,19 @@ fn machine() -> Vec<Finding> {
 }
 
 fn slurm() -> Finding {
-    match in_path(Path::new("sbatch")) {
-        Some(place) => Finding::good("slurm", place.display().to_string()),
-        None => Finding::absent("slurm", "no sbatch in PATH", "only `memlab sweep --slurm` needs it"),
+    let Some(place) = in_path(Path::new("sbatch")) else {
+        return Finding::absent("slurm", "no sbatch in PATH", "only `memlab sweep --slurm` needs it");
+    };
+    let place = place.display();
+    match cluster_limits() {
+        Ok(ClusterLimits { array, jobs }) => {
+            Finding::good("slurm", format!("{place}: arrays of at most {array} tasks, {jobs} jobs at a time"))
+        }
+        Err(trouble) => Finding::absent(
+            "slurm",
+            format!("{place}, and no controller that answers: {trouble}"),
+            "only `memlab sweep --slurm` needs it; tests/slurm/cluster starts a cluster of one node to try it",
+        ),
     }
 }
 

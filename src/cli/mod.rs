@@ -18,6 +18,9 @@ mod progress;
 mod reproduce;
 mod run;
 mod schema;
+mod slurm;
+mod slurm_task;
+mod slurm_template;
 mod snapshot;
 mod status;
 mod sweep;
@@ -79,6 +82,11 @@ enum Command {
     Doctor(doctor::Args),
     /// Print the JSON schema of experiment files, for editors
     Schema(schema::Args),
+    /// Print the template of the scripts that go to a Slurm cluster
+    SlurmTemplate(slurm_template::Args),
+    /// Execute the runs of one task, inside a job
+    #[command(hide = true)]
+    SlurmTask(slurm_task::Args),
     /// Print the completions of a shell
     Completions(completions::Args),
     /// Explain a PyTorch memory snapshot, and replay it under other allocator settings
@@ -107,6 +115,8 @@ pub fn main() -> Exit {
         Command::Cancel(args) => cancel::run(&args, &mut console),
         Command::Doctor(args) => doctor::run(&args, &mut console),
         Command::Schema(args) => schema::run(&args, &mut console),
+        Command::SlurmTemplate(args) => slurm_template::run(&args, &mut console),
+        Command::SlurmTask(args) => slurm_task::run(&args, &mut console),
         Command::Completions(args) => completions::run(&args, &mut console),
         Command::Snapshot(args) => snapshot::run(&args, &mut console),
     };

@@ -1,10 +1,12 @@
 //! `memlab status`: where every run of a folder stands.
 
+use std::collections::HashMap;
 use std::path::PathBuf;
 
 use super::console::{Console, Stop};
 use super::format::FormatOption;
 use crate::collate::{self, Collation};
+use crate::exec::slurm::Slurm;
 use crate::exit::Exit;
 use crate::store::ResultsFolder;
 
@@ -15,7 +17,7 @@ Examples:
   memlab status runs/alpha_batch
   memlab status --format json runs/alpha_batch
 
-Reads the files that every run leaves; nothing needs to be running.")]
+Reads the files that every run leaves, and asks Slurm about what it was given; nothing needs to be running.")]
 pub(super) struct Args {
     /// The results folder of an experiment
     #[arg(value_name = "DIR")]
@@ -30,7 +32,22 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     for damage in &collation.damaged {
         console.diagnostic(damage);
     }
-    console.result(&args.format.format.render(&collate::status(&folder, &collation)))?;
+    let queued = queued(&folder, console)?;
+    console.result(&args.format.format.render(&collate::status(&folder, &collation, &queued)))?;
     console.note(&format!("{} runs: {}", collation.rows.len(), collate::tally(&collation.rows)));
     Ok(Exit::Success)
+}
+
+/// What Slurm says of the runs that did not start yet, where the folder's sweep went there.
+fn queued(folder: &ResultsFolder, console: &mut Console) -> Result<HashMap<String, String>, Stop> {
+    let mut slurm = Slurm::open(folder)?;
+    if !slurm.is_open() {
+        return Ok(HashMap::new());
+    }
+    let standings = slurm.survey().unwrap_or_else(|trouble| {
+        console.note(&format!("Slurm does not answer ({trouble}): these are the runs' own words"));
+        Vec::new()
+    });
+    let said = standings.into_iter().filter(|standing| standing.in_flight);
+    Ok(said.filter_map(|standing| Some((standing.run_id, standing.seen?.to_string()))).collect())
 }

@@ -10,12 +10,14 @@ use super::console::{Console, Stop};
 use super::format::FormatOption;
 use super::machine::Machine;
 use super::planning::PlanningOptions;
+use super::slurm::{self, Cluster, Sent, SlurmOptions};
 use crate::collate::{self, Collation, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
-use crate::protocol::{Outcome, PlanFile, PlannedRun};
+use crate::plan::Host;
+use crate::protocol::{Outcome, PlanFile, PlannedRun, Probe};
 use crate::render;
 use crate::store::{Lock, ResultsFolder, State, is_finished};
 
@@ -29,6 +31,7 @@ Examples:
   memlab sweep experiments/alpha_batch.toml
   memlab sweep --device cpu --jobs 2 --set 'batch_size=[1, 2, 4, 8]' experiments/alpha_batch.toml
   memlab sweep --retry timeout,killed experiments/exercise.toml
+  memlab sweep --slurm --submit experiments/exercise.toml
 
 What is finished is not run again, unless libtorch or the worker changed since. A run that fails does not
 end the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure.
@@ -40,7 +43,7 @@ pub(super) struct Args {
     #[command(flatten)]
     planning: PlanningOptions,
     /// Runs at a time; otherwise as many as cores, host memory and GPUs allow
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    #[arg(long, value_name = "N", conflicts_with = "slurm", value_parser = clap::value_parser!(u16).range(1..))]
     jobs: Option<u16>,
     /// Run everything again
     #[arg(long)]
@@ -55,7 +58,15 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
+    slurm: SlurmOptions,
+    #[command(flatten)]
     format: FormatOption,
+}
+
+/// Where the runs go.
+enum Target {
+    Here(Machine),
+    Away(Cluster),
 }
 
 fn outcome() -> impl clap::builder::TypedValueParser<Value = Outcome> {
@@ -71,12 +82,17 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             .help("sweep them one by one, or without --out: each then has its folder under runs")
             .into());
     }
-    let (machine, experiments) = prepare(&args.experiments, &args.planning)?;
+    let (target, experiments) = if args.slurm.slurm {
+        (Target::Away(Cluster::find()?), read(&args.experiments, &args.planning)?)
+    } else {
+        let (machine, experiments) = prepare(&args.experiments, &args.planning)?;
+        (Target::Here(machine), experiments)
+    };
     let format = args.format.format;
     let mut exit = Exit::Success;
     let mut rows = Vec::new();
     for experiment in &experiments {
-        let (folder, collation, written) = sweep(args, experiment, &machine, console)?;
+        let Some((folder, collation, written)) = sweep(args, experiment, &target, console)? else { continue };
         exit = exit.worst(written.exit);
         if format.is_prose() {
             if experiments.len() > 1 {
@@ -102,7 +118,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             break;
         }
     }
-    if !format.is_prose() {
+    if !format.is_prose() && !rows.is_empty() {
         console.result(&format.compare(&rows, Ranks::Maximum))?;
     }
     Ok(exit)
@@ -110,18 +126,21 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
 
 /// Reads every file before anything is started, and finds what runs them.
 pub(super) fn prepare(paths: &[PathBuf], planning: &PlanningOptions) -> Result<(Machine, Vec<Experiment>), Stop> {
-    let experiments = paths.iter().map(|path| planning.read(path)).collect::<Result<Vec<_>, _>>()?;
+    let experiments = read(paths, planning)?;
     let machine = Machine::find()?;
-    let mut names = HashSet::new();
-    for experiment in &experiments {
-        machine.can_run(experiment)?;
-        if !names.insert(&experiment.name) {
-            return Err(Diagnostic::error(format!("two of the experiments are called {}", experiment.name))
-                .help("change the `name` of one of them: it names the results folder")
-                .into());
-        }
-    }
+    experiments.iter().try_for_each(|experiment| machine.can_run(experiment))?;
     Ok((machine, experiments))
+}
+
+fn read(paths: &[PathBuf], planning: &PlanningOptions) -> Result<Vec<Experiment>, Stop> {
+    let experiments = paths.iter().map(|path| planning.read(path)).collect::<Result<Vec<_>, _>>()?;
+    let mut names = HashSet::new();
+    if let Some(twice) = experiments.iter().find(|experiment| !names.insert(&experiment.name)) {
+        return Err(Diagnostic::error(format!("two of the experiments are called {}", twice.name))
+            .help("change the `name` of one of them: it names the results folder")
+            .into());
+    }
+    Ok(experiments)
 }
 
 /// Which runs of an experiment are executed, and where.
@@ -155,28 +174,57 @@ impl Request<'_> {
         machine: &Machine,
         console: &mut Console,
     ) -> Result<Executed, Stop> {
-        let plan = self.planning.expand(experiment, &machine.host(), console)?;
-        let place = self.out.map_or_else(|| Path::new("runs").join(&experiment.name), Path::to_owned);
-        let folder = ResultsFolder::create(place)?;
-        let lock = folder.lock()?;
-        let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
-        folder.set_plan(&plan)?;
-
-        let jobs = self.due(&plan, &folder, machine)?;
-        console.note(&format!(
-            "{}: {} runs, {} of them finished before",
-            plan.name,
-            plan.runs.len(),
-            plan.runs.len() - jobs.len()
-        ));
+        let (folder, lock, plan, jobs) = self.open(experiment, &machine.host(), Some(&machine.probe), console)?;
         let limits = Limits { jobs: self.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
         let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
         let collation = Collation::of_plan(&folder, plan)?;
         Ok(Executed { folder, collation, ending, _lock: lock })
     }
 
+    /// The same on a cluster; nothing where nobody waits for the runs.
+    fn send(
+        &self,
+        experiment: &Experiment,
+        cluster: &Cluster,
+        options: &SlurmOptions,
+        console: &mut Console,
+    ) -> Result<Option<Executed>, Stop> {
+        let host = slurm::host(experiment);
+        let (folder, lock, plan, jobs) = self.open(experiment, &host, cluster.probe.as_ref(), console)?;
+        let Sent::Followed(ending) = slurm::sweep(options, cluster, &plan, &folder, jobs, console)? else {
+            return Ok(None);
+        };
+        let collation = Collation::of_plan(&folder, plan)?;
+        Ok(Some(Executed { folder, collation, ending, _lock: lock }))
+    }
+
+    /// Takes the experiment's folder, writes the plan, and finds what is due.
+    fn open(
+        &self,
+        experiment: &Experiment,
+        host: &Host,
+        probe: Option<&Probe>,
+        console: &mut Console,
+    ) -> Result<(ResultsFolder, Lock, PlanFile, Vec<Job>), Stop> {
+        let plan = self.planning.expand(experiment, host, console)?;
+        let place = self.out.map_or_else(|| Path::new("runs").join(&experiment.name), Path::to_owned);
+        let folder = ResultsFolder::create(place)?;
+        let lock = folder.lock()?;
+        let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
+        folder.set_plan(&plan)?;
+
+        let jobs = self.due(&plan, &folder, probe)?;
+        console.note(&format!(
+            "{}: {} runs, {} of them finished before",
+            plan.name,
+            plan.runs.len(),
+            plan.runs.len() - jobs.len()
+        ));
+        Ok((folder, lock, plan, jobs))
+    }
+
     /// The runs that are not finished, in the plan's order.
-    fn due(&self, plan: &PlanFile, folder: &ResultsFolder, machine: &Machine) -> Result<Vec<Job>, Stop> {
+    fn due(&self, plan: &PlanFile, folder: &ResultsFolder, probe: Option<&Probe>) -> Result<Vec<Job>, Stop> {
         let is_due = |run: &&PlannedRun| {
             if self.fresh {
                 return true;
@@ -185,8 +233,13 @@ impl Request<'_> {
             let report = place.report().ok().flatten();
             let state = place.state(report.as_ref());
             let finished = report.is_some_and(|report| {
-                let probe = &machine.probe;
-                is_finished(&state, &report, &run.spec, &probe.libtorch_version, &probe.worker_build)
+                // Where the worker cannot be asked, a report is taken at its own word.
+                let (libtorch, build) = match probe {
+                    Some(probe) => (Some(&probe.libtorch_version), Some(&probe.worker_build)),
+                    None => (report.libtorch_version.as_ref(), report.worker_build.as_ref()),
+                };
+                let [libtorch, build] = [libtorch, build].map(|text| text.map_or("", String::as_str));
+                is_finished(&state, &report, &run.spec, libtorch, build)
             });
             match state {
                 State::Ended { outcome, .. } if self.retry.contains(&outcome) => true,
@@ -202,16 +255,22 @@ impl Request<'_> {
     }
 }
 
-/// Sweeps one experiment: where its results are, what they say, and how it ended.
+/// Sweeps one experiment: where its results are, what they say, and how it ended. Nothing where nobody waits for the runs.
 fn sweep(
     args: &Args,
     experiment: &Experiment,
-    machine: &Machine,
+    target: &Target,
     console: &mut Console,
-) -> Result<(ResultsFolder, Collation, Written), Stop> {
+) -> Result<Option<(ResultsFolder, Collation, Written)>, Stop> {
     let Args { planning, jobs, fresh, retry, out, .. } = args;
     let request = Request { planning, jobs: *jobs, fresh: *fresh, retry, out: out.as_deref() };
-    let executed = request.execute(experiment, machine, console)?;
+    let executed = match target {
+        Target::Here(machine) => request.execute(experiment, machine, console)?,
+        Target::Away(cluster) => match request.send(experiment, cluster, &args.slurm, console)? {
+            Some(executed) => executed,
+            None => return Ok(None),
+        },
+    };
     let Executed { folder, collation, ending, .. } = &executed;
     let written = write(folder, collation, console)?;
     let out_of_memory = collation.rows.iter().any(|row| row.outcome() == Some(Outcome::Oom));
@@ -220,7 +279,7 @@ fn sweep(
         Ending::Complete if args.fail_on_oom && out_of_memory => written.exit.worst(Exit::OutOfMemory),
         Ending::Complete => written.exit,
     };
-    Ok((executed.folder, executed.collation, Written { exit, ..written }))
+    Ok(Some((executed.folder, executed.collation, Written { exit, ..written })))
 }
 
 /// Says how the runs ended, and where everything is.

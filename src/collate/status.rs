@@ -1,12 +1,15 @@
 //! Where every run of a folder stands, for `memlab status`.
 
+use std::collections::HashMap;
+
 use super::row::{Collation, Row};
 use super::table::{Cell, Column, Table};
 use crate::protocol::Status;
 use crate::store::{ResultsFolder, State};
 
 /// One row per run, in the plan's order. `running` and `missing` stand beside the outcomes.
-pub fn status(folder: &ResultsFolder, collation: &Collation) -> Table {
+/// What a queue says of runs is shown with those that have nothing to say yet.
+pub fn status(folder: &ResultsFolder, collation: &Collation, queued: &HashMap<String, String>) -> Table {
     let mut table = Table::new(vec![
         Column::new("run_id", "run"),
         Column::new("label", "label"),
@@ -22,12 +25,14 @@ pub fn status(folder: &ResultsFolder, collation: &Collation) -> Table {
         Column::new("message", "message"),
     ]);
     for row in &collation.rows {
+        let said = queued.get(&row.run_id).filter(|_| row.state.outcome().is_none());
+        let state = if said.is_some() && row.state == State::Missing { "queued" } else { row.state.name() };
         let status = folder.run(&row.run_id).status().ok().flatten();
         let of = |value: fn(&Status) -> Cell| status.as_ref().map_or(Cell::Empty, value);
         table.push(vec![
             row.run_id.as_str().into(),
             row.label.as_deref().into(),
-            row.state.name().into(),
+            state.into(),
             of(|status| u64::from(status.attempt).into()),
             of(|status| status.phase.map(|(step, _)| step).into()),
             of(|status| status.phase.map(|(_, phase)| phase.name()).into()),
@@ -36,7 +41,7 @@ pub fn status(folder: &ResultsFolder, collation: &Collation) -> Table {
             of(|status| status.ended_at.as_deref().into()),
             of(|status| status.hostname.as_str().into()),
             of(|status| status.slurm_job_id.as_deref().into()),
-            row.state.message().into(),
+            row.state.message().or(said.map(String::as_str)).into(),
         ]);
     }
     table.without_empty(&["label", "slurm_job_id", "message"])

@@ -92,7 +92,11 @@ impl Running {
             _ => None,
         };
         let rendezvous = (ranks > 1)
-            .then(|| meeting.map_or_else(tempfile::tempdir, |folder| tempfile::Builder::new().prefix(".meeting-").tempdir_in(folder)))
+            .then(|| {
+                meeting.map_or_else(tempfile::tempdir, |folder| {
+                    tempfile::Builder::new().prefix(".meeting-").tempdir_in(folder)
+                })
+            })
             .transpose()
             .map_err(|error| format!("cannot make a folder where the ranks meet: {error}"))?;
         let started = Instant::now();
@@ -158,8 +162,7 @@ impl Running {
 
     /// The worker behind a launcher, which starts a process per rank. What each is, it learns from Slurm; what to run, from a file.
     fn launched(&self, launcher: &[String], worker: &Path, request: &Path) -> Command {
-        const RANK: &str =
-            "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS; exec \"$@\"";
+        const RANK: &str = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS; exec \"$@\"";
         let mut command = Command::new(launcher.first().map_or("srun", String::as_str));
         command.args(launcher.iter().skip(1));
         match &self.rendezvous {

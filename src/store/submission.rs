@@ -58,6 +58,11 @@ impl ResultsFolder {
 }
 
 impl ArrayPlace {
+    /// What the names of all its files start with.
+    pub fn stem(&self) -> &Path {
+        &self.stem
+    }
+
     /// The script.
     pub fn script(&self) -> PathBuf {
         self.stem.with_extension("sh")
@@ -68,8 +73,8 @@ impl ArrayPlace {
         self.stem.with_extension("jsonl")
     }
 
-    /// What a task wrote. The task may be a pattern of Slurm's.
-    pub fn log(&self, task: impl std::fmt::Display) -> PathBuf {
+    /// What a task wrote.
+    pub fn log(&self, task: usize) -> PathBuf {
         let mut name = self.stem.file_name().unwrap_or_default().to_owned();
         name.push(format!("-{task}.log"));
         self.stem.with_file_name(name)

@@ -14,7 +14,7 @@ if [ "$1" = probe ]; then
     exit 0
 fi
 
-IFS= read -r request
+if [ "$2" = --request ]; then request=$(cat "$3"); else IFS= read -r request; fi
 between() { # text from $1 to $2, in the request
     rest=${request#*"$1"}
     found=${rest%%"$2"*}
@@ -55,6 +55,9 @@ case $seed in
     111) echo '{"event":"end","outcome":"error","message":"the loss is not finite"}'; exit 1 ;;
     112) [ "$rank" = 1 ] && { echo 'rank 1 fails' >&2; exit 1; }; cat > /dev/null; exit 1 ;;
     113) echo "$CUDA_VISIBLE_DEVICES $RANK $LOCAL_RANK $WORLD_SIZE ${MEMLAB_RENDEZVOUS##*/}" >&2; sleep 0.2 ;;
+    115) memory=$(head -c 300000000 /dev/zero | tr '\0' x); sleep 60; echo "${#memory}" ;; # more than its job asked for
+    116) case $request in *'"attempt":1,'*) cat > /dev/null; exit 1 ;; esac ;; # well only when tried again
+    117) sleep 5 ;;
 esac
 [ "$rank" = 0 ] || exit 0
 

@@ -5,9 +5,7 @@ use serde::Serialize;
 use super::script::{Template, job_name, pattern};
 use crate::diag::Diagnostic;
 use crate::exec::Job;
-use crate::protocol::{
-    Backend, DeviceKind, Provenance, RunSpec, SCHEMA_VERSION, SlurmArray, SlurmSettings, SlurmTask,
-};
+use crate::protocol::{Backend, DeviceKind, Provenance, RunSpec, SCHEMA_VERSION, SlurmArray, SlurmSettings, SlurmTask};
 use crate::store::{ArrayPlace, ResultsFolder};
 use crate::units::{MIB, format_slurm_time};
 
@@ -141,7 +139,7 @@ fn array(plan: &Plan<'_>, need: &Need, jobs: &[&Job], per_task: usize, number: u
         array: indices(tasks.len(), settings.throttle),
         tasks: tasks.len(),
         runs: jobs.len(),
-        log: pattern(&place.log("%a")),
+        log: format!("{}-%a.log", pattern(place.stem())),
         task_list: task_list
             .to_str()
             .ok_or_else(|| Diagnostic::error(format!("the path {folder} is not UTF-8")).help("rename the folder"))?,

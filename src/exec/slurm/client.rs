@@ -77,8 +77,7 @@ pub(super) fn call(program: &str, arguments: &[&str]) -> std::io::Result<Answer>
 /// Which cluster, and who one is, is not among them.
 fn leaks(name: &str) -> bool {
     const KEPT: [&str; 2] = ["SLURM_CONF", "SLURM_JWT"];
-    const PREFIXES: [&str; 8] =
-        ["SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"];
+    const PREFIXES: [&str; 8] = ["SLURM_", "SBATCH_", "SRUN_", "SALLOC_", "SQUEUE_", "SACCT_", "SCANCEL_", "SCONTROL_"];
     !KEPT.contains(&name) && PREFIXES.iter().any(|prefix| name.starts_with(prefix))
 }
 

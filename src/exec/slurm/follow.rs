@@ -113,7 +113,9 @@ impl Slurm<'_> {
                     }
                     Err(trouble) => {
                         if !std::mem::replace(&mut failing, true) {
-                            view.notice(format!("the scheduler does not answer ({trouble}); jobs go on, and it is asked again"));
+                            view.notice(format!(
+                                "the scheduler does not answer ({trouble}); jobs go on, and it is asked again"
+                            ));
                         }
                         pause = (pause * 2).clamp(poll, LONGEST_PAUSE.max(poll));
                     }
@@ -150,7 +152,10 @@ impl Slurm<'_> {
     fn warn_of_unknown_states(&mut self, standings: &[Standing], view: &mut View<'_>) {
         for seen in standings.iter().filter_map(|standing| standing.seen.as_ref()) {
             if seen.state == JobState::Unknown && self.warned.insert(seen.word.clone()) {
-                view.notice(format!("Slurm says {:?} of job {}, a state that memlab does not know: it waits", seen.word, seen.job));
+                view.notice(format!(
+                    "Slurm says {:?} of job {}, a state that memlab does not know: it waits",
+                    seen.word, seen.job
+                ));
             }
         }
     }

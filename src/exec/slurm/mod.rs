@@ -303,6 +303,27 @@ impl<'a> Slurm<'a> {
         Ok(())
     }
 
+    /// Surveys until what is over can be told from what is late, and writes down how runs ended.
+    ///
+    /// # Errors
+    /// The scheduler does not answer, or a status cannot be written.
+    pub fn settled(&mut self) -> Result<Vec<Standing>, Diagnostic> {
+        let started = Instant::now();
+        loop {
+            let standings = self.survey().map_err(|trouble| {
+                Diagnostic::error(format!("Slurm does not answer: {trouble}"))
+                    .note(format!("jobs of {} may be in its queue", self.folder.path().display()))
+                    .help("call the same command again when it does; nothing is lost")
+            })?;
+            let late = standings.iter().any(|standing| standing.in_flight && standing.task_over);
+            if !late || started.elapsed() > self.grace + Duration::from_secs(1) {
+                self.settle(&standings)?;
+                return Ok(standings);
+            }
+            std::thread::sleep(Duration::from_millis(500).min(self.grace));
+        }
+    }
+
     /// The array and the task that a run belongs to.
     fn responsible(&self, run_id: &str) -> Option<(&Entry, usize)> {
         let entry = self.entries.get(*self.latest.get(run_id)?)?;
@@ -330,11 +351,57 @@ impl<'a> Slurm<'a> {
         }
         Ok(open.len())
     }
+}
 
-    /// How long to wait at most until what is over can be told from what is late.
-    pub fn grace(&self) -> Duration {
-        self.grace
+/// Submits the small job that collates after these jobs, however they end.
+///
+/// # Errors
+/// Slurm does not take it; the others are submitted.
+pub fn submit_collation(
+    folder: &ResultsFolder,
+    plan: &PlanFile,
+    programs: &Programs,
+    after: &[SlurmJob],
+) -> Result<SlurmJob, Diagnostic> {
+    #[derive(serde::Serialize)]
+    struct Context<'a> {
+        experiment: &'a str,
+        name: String,
+        log: String,
+        partition: Option<&'a str>,
+        account: Option<&'a str>,
+        qos: Option<&'a str>,
+        memlab: &'a str,
+        folder: &'a str,
     }
+    let submission = submission_name();
+    let settings = plan.slurm.as_ref();
+    let path = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
+    let script = Template::collate().render(&Context {
+        experiment: &plan.name,
+        name: format!("memlab-{}-{submission}-collate", script::job_name(&plan.name)),
+        log: script::pattern(&path.join("slurm/collate.log")),
+        partition: settings.and_then(|settings| settings.partition.as_deref()),
+        account: settings.and_then(|settings| settings.account.as_deref()),
+        qos: settings.and_then(|settings| settings.qos.as_deref()),
+        memlab: &programs.memlab,
+        folder: path.to_str().ok_or_else(|| Diagnostic::error(format!("the path {} is not UTF-8", path.display())))?,
+    })?;
+    folder.write("slurm/collate.sh", &script)?;
+    let script = path.join("slurm/collate.sh");
+    let ids: Vec<String> = after.iter().map(|job| job.id.to_string()).collect();
+    let dependency = format!("--dependency=afterany:{}", ids.join(":"));
+    let cluster = after.iter().find_map(|job| job.cluster.as_ref()).map(|cluster| format!("--clusters={cluster}"));
+    let script = script.to_string_lossy();
+    let mut arguments = vec!["--parsable", dependency.as_str()];
+    arguments.extend(cluster.as_deref());
+    arguments.push(&script);
+    let answer = client::call("sbatch", &arguments)
+        .map_err(|error| Diagnostic::error(format!("sbatch cannot be started: {error}")))?;
+    submit::read_job(&answer.stdout).filter(|_| answer.success).ok_or_else(|| {
+        Diagnostic::error(format!("Slurm does not take the job that collates: {}", answer.complaint()))
+            .help(format!("the runs are submitted; `memlab collate {}` collates them later", folder.path().display()))
+    })
 }
 
 /// `123_4`.

@@ -24,12 +24,21 @@ pub struct Sighting {
     pub reason: String,
 }
 
+/// `PENDING (Resources), job 12`.
+impl std::fmt::Display for Sighting {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let reason = Some(self.reason.as_str()).filter(|reason| !["", "None"].contains(reason));
+        let reason = reason.map(|reason| format!(" ({reason})")).unwrap_or_default();
+        write!(f, "{}{reason}, job {}", self.word, self.job)
+    }
+}
+
 /// By name of the job, and index of the task.
-pub type Sightings = HashMap<(String, usize), Sighting>;
+pub(super) type Sightings = HashMap<(String, usize), Sighting>;
 
 /// A cluster's scheduler.
 #[derive(Debug, Default)]
-pub struct Queue {
+pub(super) struct Queue {
     /// Whether `sacct` is worth asking; unknown before it was asked.
     accounting: Option<bool>,
 }
@@ -102,8 +111,8 @@ pub fn cluster_limits() -> Result<ClusterLimits, String> {
         let line = answer.stdout.lines().find(|line| line.split('=').next().is_some_and(|name| name.trim() == key))?;
         line.split_once('=')?.1.trim().parse::<usize>().ok()
     };
-    // The array's size bounds its largest index, which is one less.
-    let array = value("MaxArraySize").map_or(1, |size| size.saturating_sub(1)).max(1);
+    // Indices start at 0, and the largest is one less.
+    let array = value("MaxArraySize").unwrap_or(1).max(1);
     let jobs = value("MaxJobCount").unwrap_or(usize::MAX);
     let user = nix::unistd::User::from_uid(nix::unistd::getuid()).ok().flatten().map(|user| user.name);
     let own = user.and_then(|user| {
@@ -203,7 +212,8 @@ fn indices(text: &str) -> Vec<usize> {
     for part in text.split(',') {
         let (range, step) = part.split_once(':').unwrap_or((part, "1"));
         let (first, last) = range.split_once('-').unwrap_or((range, range));
-        if let (Ok(first), Ok(last), Ok(step)) = (first.parse::<usize>(), last.parse::<usize>(), step.parse::<usize>()) {
+        if let (Ok(first), Ok(last), Ok(step)) = (first.parse::<usize>(), last.parse::<usize>(), step.parse::<usize>())
+        {
             found.extend((first..=last).step_by(step.max(1)));
         }
     }
@@ -226,7 +236,8 @@ mod tests {
 
     #[test]
     fn the_queue_is_read_with_headers_and_strange_reasons() {
-        let text = "CLUSTER: blue\nmemlab-x|12|0|RUNNING|node1|None\nmemlab-x|12|[1-2%1]|PENDING||a|b\nslurm_load: noise\n";
+        let text =
+            "CLUSTER: blue\nmemlab-x|12|0|RUNNING|node1|None\nmemlab-x|12|[1-2%1]|PENDING||a|b\nslurm_load: noise\n";
         let found = read_squeue(text, Some("blue"));
         assert_eq!(found.len(), 3);
         let first = &found[&("memlab-x".to_owned(), 0)];

@@ -57,7 +57,8 @@ impl Template {
         // For errors to have a place in the text.
         environment.set_debug(true);
         environment.add_filter("sh", |value: &str| shell(value).ok_or_else(|| refused(value, "the shell")));
-        environment.add_filter("directive", |value: &str| directive(value).ok_or_else(|| refused(value, "a directive")));
+        environment
+            .add_filter("directive", |value: &str| directive(value).ok_or_else(|| refused(value, "a directive")));
         environment
             .template_from_named_str("template", &self.source.text)
             .and_then(|template| template.render(minijinja::value::Serde(context)))
@@ -122,7 +123,9 @@ mod tests {
 
     #[test]
     fn words_of_the_shell_arrive_unchanged() {
-        for value in ["plain", "", "my runs (ü)", "it's", "\"quoted\"", "$(touch x)`y`", "a\nb", "\\ * ? ~ # ; &", "日本"] {
+        for value in
+            ["plain", "", "my runs (ü)", "it's", "\"quoted\"", "$(touch x)`y`", "a\nb", "\\ * ? ~ # ; &", "日本"]
+        {
             let script = format!("printf %s {}", shell(value).unwrap());
             let output = std::process::Command::new("bash").args(["-c", &script]).output().unwrap();
             assert_eq!(String::from_utf8(output.stdout).unwrap(), value);

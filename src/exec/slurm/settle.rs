@@ -54,12 +54,15 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
         None => None,
     };
     match (evidence.own, verdict) {
-        (State::Ended { outcome: Outcome::Ok, .. }, Some((seen, Verdict::Ended(Outcome::HostOom)))) if evidence.runs == 1 => {
+        (State::Ended { outcome: Outcome::Ok, .. }, Some((seen, Verdict::Ended(Outcome::HostOom))))
+            if evidence.runs == 1 =>
+        {
             let why = format!("it was measured, but Slurm says {} of job {}: not to be relied on", seen.word, seen.job);
             Decision::Write(Outcome::HostOom, why)
         }
         (State::Ended { outcome, message }, Some((seen, Verdict::Ended(better))))
-            if *outcome != better && (is_from_outside(*outcome) || better == Outcome::HostOom && *outcome == Outcome::Error) =>
+            if *outcome != better
+                && (is_from_outside(*outcome) || better == Outcome::HostOom && *outcome == Outcome::Error) =>
         {
             let own = message.as_deref().map(|message| format!("; the run itself: {message}")).unwrap_or_default();
             Decision::Write(better, format!("{}{own}", describe(seen)))
@@ -69,15 +72,20 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
         // A run that still gives signs of life is not lost, whatever the queue knows.
         (State::Running(_), None) if evidence.silent.is_some_and(|silent| silent < SILENCE) => Decision::Wait,
         (_, Some((seen, Verdict::Ended(outcome)))) => Decision::Write(outcome, describe(seen) + &tail(evidence.log)),
-        (State::Running(_), Some((seen, _))) => {
-            Decision::Write(Outcome::Killed, format!("{}, without a last word of the run{}", describe(seen), tail(evidence.log)))
-        }
-        (_, Some((seen, _))) => {
-            Decision::Write(Outcome::Error, format!("{} before the run was started{}", describe(seen), tail(evidence.log)))
-        }
+        (State::Running(_), Some((seen, _))) => Decision::Write(
+            Outcome::Killed,
+            format!("{}, without a last word of the run{}", describe(seen), tail(evidence.log)),
+        ),
+        (_, Some((seen, _))) => Decision::Write(
+            Outcome::Error,
+            format!("{} before the run was started{}", describe(seen), tail(evidence.log)),
+        ),
         (_, None) => {
-            let silent = evidence.silent.map(|silent| format!(", and nothing was heard of the run for {}", format_duration(silent)));
-            let why = format!("its job is not in the queue any more{}{}", silent.unwrap_or_default(), tail(evidence.log));
+            let silent = evidence
+                .silent
+                .map(|silent| format!(", and nothing was heard of the run for {}", format_duration(silent)));
+            let why =
+                format!("its job is not in the queue any more{}{}", silent.unwrap_or_default(), tail(evidence.log));
             Decision::Write(Outcome::Killed, why)
         }
     }

@@ -76,8 +76,11 @@ pub(super) fn submit(
         }
         if answer.success {
             // It says that it has the job, and the queue does not: better none than two.
-            return Err(Diagnostic::error(format!("sbatch answered {:?}, and the queue does not have the job", answer.stdout))
-                .help("call the same command again: it asks the queue once more before it submits"));
+            return Err(Diagnostic::error(format!(
+                "sbatch answered {:?}, and the queue does not have the job",
+                answer.stdout
+            ))
+            .help("call the same command again: it asks the queue once more before it submits"));
         }
         pauses.next(&answer.complaint())?;
     }
@@ -131,7 +134,7 @@ impl Pauses {
 }
 
 /// The number in what `sbatch --parsable` prints, whatever a site prints around it: `123`, or `123;cluster`.
-fn read_job(stdout: &str) -> Option<SlurmJob> {
+pub(super) fn read_job(stdout: &str) -> Option<SlurmJob> {
     stdout.lines().rev().find_map(|line| {
         let (id, cluster) = line.trim().split_once(';').map_or((line.trim(), None), |(id, rest)| (id, Some(rest)));
         let cluster = cluster.map(str::trim).filter(|cluster| !cluster.is_empty()).map(str::to_owned);
@@ -174,7 +177,9 @@ fn refusal(answer: &Answer) -> Refusal {
         "standby mode",
         "Protocol authentication",
     ];
-    if said.contains("Batch job submission failed:") && !says(&on_the_way) || said.contains("sbatch: unrecognized option") {
+    if said.contains("Batch job submission failed:") && !says(&on_the_way)
+        || said.contains("sbatch: unrecognized option")
+    {
         return Refusal::Clear;
     }
     Refusal::Unclear
@@ -196,14 +201,16 @@ mod tests {
 
     #[test]
     fn only_a_clear_refusal_needs_no_question() {
-        let answer = |success, stderr: &str| {
-            refusal(&Answer { success, stdout: String::new(), stderr: stderr.to_owned() })
-        };
+        let answer =
+            |success, stderr: &str| refusal(&Answer { success, stdout: String::new(), stderr: stderr.to_owned() });
         let failed = |why: &str| answer(false, &format!("sbatch: error: Batch job submission failed: {why}\n"));
         assert_eq!(failed("Invalid account or account/partition combination specified"), Refusal::Clear);
         assert_eq!(failed("Socket timed out on send/recv operation"), Refusal::Unclear);
         assert_eq!(failed("Unable to contact slurm controller (connect failure)"), Refusal::Unclear);
-        assert_eq!(failed("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"), Refusal::Full);
+        assert_eq!(
+            failed("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
+            Refusal::Full
+        );
         assert_eq!(answer(false, ""), Refusal::Unclear, "killed");
         assert_eq!(answer(true, "sbatch: temporarily unable to accept job, sleeping and retrying"), Refusal::Unclear);
     }

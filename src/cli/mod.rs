@@ -11,6 +11,7 @@ mod completions;
 mod console;
 mod doctor;
 mod format;
+mod limit;
 mod machine;
 mod plan;
 mod planning;
@@ -66,6 +67,8 @@ enum Command {
     Sweep(sweep::Args),
     /// Run once, with the exercise's options
     Run(run::Args),
+    /// Find the largest value of an axis that fits into memory
+    Limit(limit::Args),
     /// Compare reports in one table
     Compare(compare::Args),
     /// Show what an experiment would run, in order, and where each value comes from
@@ -107,6 +110,7 @@ pub fn main() -> Exit {
     let done = match cli.command {
         Command::Sweep(args) => sweep::run(&args, &mut console),
         Command::Run(args) => run::run(&args, &mut console),
+        Command::Limit(args) => limit::run(&args, &mut console),
         Command::Compare(args) => compare::run(&args, &mut console),
         Command::Plan(args) => plan::run(&args, &mut console),
         Command::Collate(args) => collate::run(&args, &mut console),

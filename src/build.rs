@@ -95,7 +95,7 @@ mod worker {
         let compiler = build.get_compiler();
         let made_from = |source: &PathBuf| {
             let hash = hash_of(&[&headers[..], std::slice::from_ref(source)].concat());
-            format!("{hash:016x} {:?} {:?}", compiler.path(), compiler.args())
+            format!("{hash:016x} {} {:?}", compiler.path().display(), compiler.args())
         };
         let stale: Vec<&PathBuf> = sources
             .iter()

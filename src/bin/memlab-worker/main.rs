@@ -193,6 +193,9 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
     run.finish(outcome, stop)
 }
 
+/// Where memory is measured, and on CUDA the GPU's name and driver.
+type OpenDevice = (Memory, Option<(String, String)>);
+
 /// One run, shared by the thread that trains and those that may end it.
 struct Run {
     request: Request,
@@ -200,8 +203,8 @@ struct Run {
     started: Instant,
     started_at: String,
     progress: SharedProgress,
-    /// The open device, and on CUDA the GPU's name and driver.
-    device: Mutex<Option<(Memory, Option<(String, String)>)>>,
+    /// The device, once it is open.
+    device: Mutex<Option<OpenDevice>>,
     /// Whether report and status are written: by the first that gets here.
     over: Mutex<bool>,
     phase: Mutex<Option<(i64, Phase)>>,
@@ -290,7 +293,6 @@ impl Run {
         self.ranks.hurry();
         let exit = self.finish(outcome, Some(Stop::Error(why.to_owned())));
         // The training thread may be deep in a kernel: nothing waits for it.
-        #[expect(clippy::exit, reason = "the run is over, and its files are written")]
         std::process::exit(i32::from(exit.code()));
     }
 
@@ -332,21 +334,21 @@ impl Run {
             emit(&Event::End { outcome, message });
             return exit;
         };
-        self.conclude(report, outcome, exit, memory.is_some())
+        self.conclude(&report, outcome, exit, memory.is_some())
     }
 
     /// Writes the run's report, and with its status says how it ended.
-    fn conclude(&self, report: Report, own: Outcome, mut exit: Exit, opened: bool) -> Exit {
+    fn conclude(&self, report: &Report, own: Outcome, mut exit: Exit, opened: bool) -> Exit {
         let outcome = report.outcome();
         let message = report.failure.as_ref().map(|failure| failure.message.clone());
         let message = message.or_else(|| report.oom.as_ref().map(|oom| oom.message.clone()));
         // A report exists wherever anything was measured.
         let measured = report.rank_reports.iter().any(|rank| !rank.samples.is_empty());
-        if outcome == Outcome::Ok || measured || opened {
-            if let Err(message) = write_json(&self.request.report, &report) {
-                log(&message);
-                exit = Exit::RunFailed;
-            }
+        if (outcome == Outcome::Ok || measured || opened)
+            && let Err(message) = write_json(&self.request.report, report)
+        {
+            log(&message);
+            exit = Exit::RunFailed;
         }
         if own == Outcome::Ok && outcome != Outcome::Ok {
             exit = Exit::RunFailed;

@@ -323,7 +323,7 @@ impl MappedDevice {
             Stop::HostOutOfMemory(format!(
                 "cannot reserve {} TiB of addresses (no memory) for the modelled GPU: {error}; \
                  a limit on virtual memory (ulimit -v) has to be lifted",
-                2 * SPAN >> 40
+                (2 * SPAN) >> 40
             ))
         })?;
         Ok(Self {

@@ -211,6 +211,7 @@ impl Model {
     }
 
     /// `nn.MultiheadAttention` on (B, S, H), which it transposes to (S, B, H) for itself.
+    #[expect(clippy::many_single_char_names, reason = "the dimensions' names of the module's first lines")]
     fn attention(&self, block: &Block, x: &Tensor) -> Result<Tensor, Stop> {
         let (b, s) = (x.size()[0], x.size()[1]);
         let (h, n) = (dimension(self.config.hidden_size)?, dimension(self.config.attention_heads)?);

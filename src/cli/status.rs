@@ -1,6 +1,6 @@
 //! `memlab status`: where every run of a folder stands.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use super::console::{Console, Stop};
@@ -39,10 +39,10 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
 }
 
 /// What Slurm says of the runs that did not start yet, where the folder's sweep went there.
-fn queued(folder: &ResultsFolder, console: &mut Console) -> Result<HashMap<String, String>, Stop> {
+fn queued(folder: &ResultsFolder, console: &mut Console) -> Result<BTreeMap<String, String>, Stop> {
     let mut slurm = Slurm::open(folder)?;
     if !slurm.is_open() {
-        return Ok(HashMap::new());
+        return Ok(BTreeMap::new());
     }
     let standings = slurm.survey().unwrap_or_else(|trouble| {
         console.note(&format!("Slurm does not answer ({trouble}): these are the runs' own words"));

@@ -1,6 +1,6 @@
 //! Where every run of a folder stands, for `memlab status`.
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 
 use super::row::{Collation, Row};
 use super::table::{Cell, Column, Table};
@@ -9,7 +9,7 @@ use crate::store::{ResultsFolder, State};
 
 /// One row per run, in the plan's order. `running` and `missing` stand beside the outcomes.
 /// What a queue says of runs is shown with those that have nothing to say yet.
-pub fn status(folder: &ResultsFolder, collation: &Collation, queued: &HashMap<String, String>) -> Table {
+pub fn status(folder: &ResultsFolder, collation: &Collation, queued: &BTreeMap<String, String>) -> Table {
     let mut table = Table::new(vec![
         Column::new("run_id", "run"),
         Column::new("label", "label"),

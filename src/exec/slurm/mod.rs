@@ -203,10 +203,11 @@ impl<'a> Slurm<'a> {
         let run = self.folder.run(&standing.run_id);
         let waited = entry.over.get(&task).is_some_and(|since| since.elapsed() >= self.grace);
         let running = matches!(standing.own, State::Running(_));
-        let own = match waited && running {
+        let own = if waited && running {
             // The report may be all that a run could write.
-            true => run.state(run.report().ok().flatten().as_ref()),
-            false => standing.own.clone(),
+            run.state(run.report().ok().flatten().as_ref())
+        } else {
+            standing.own.clone()
         };
         let silent = match &own {
             State::Running(status) => seconds_since(&status.heartbeat_at),

@@ -22,7 +22,7 @@ const ALLOWED: [(&str, &[&str]); 15] = [
     ("exec", &["protocol", "plan", "store"]),
     ("collate", &["protocol", "indicator", "store"]),
     ("check", &["protocol", "indicator", "collate"]),
-    ("render", &["protocol", "indicator", "collate"]),
+    ("render", &["protocol", "indicator", "collate", "snapshot"]),
     ("limit", &["protocol", "indicator", "plan", "exec", "collate", "check"]),
 ];
 

@@ -2,6 +2,7 @@
 //!
 //! Rows keep the plan's order. What is not known is [`Cell::Empty`], never zero; a run without a report has a row that says why.
 
+mod along;
 mod comparison;
 mod difference;
 mod reproduction;
@@ -10,6 +11,7 @@ mod row;
 mod status;
 mod table;
 
+pub use along::{Line, along, varied};
 pub use comparison::{Ranks, axis_cell, axis_column, comparison, maximum_over_ranks, phases, results, samples};
 pub use difference::{Difference, difference};
 pub use reproduction::reproduction;

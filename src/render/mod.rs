@@ -2,6 +2,7 @@
 
 mod csv;
 mod diagnostic;
+mod html;
 mod json;
 mod markdown;
 mod page;
@@ -12,6 +13,7 @@ mod verdict_table;
 
 pub use self::csv::csv;
 pub use diagnostic::diagnostic;
+pub use html::{Judgement, Page, Recording, Verdict, html};
 pub use json::json;
 pub use markdown::markdown;
 pub use page::page;

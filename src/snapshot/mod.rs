@@ -14,6 +14,7 @@ pub mod replay;
 pub mod summary;
 #[cfg(test)]
 mod tests;
+mod timeline;
 mod write;
 
 use std::io::{self, BufRead, BufReader, Read};
@@ -23,6 +24,7 @@ pub use model::{
     Annotation, Block, Contexts, Entry, Frame, FrameId, NoteId, RecordedSettings, Segment, Snapshot, StackId,
 };
 pub use pickle::{Limits, ReadError};
+pub use timeline::{Change, Timeline};
 pub use write::write;
 
 /// The form of a file.

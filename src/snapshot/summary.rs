@@ -326,7 +326,7 @@ impl Keys<'_> {
 }
 
 /// Whether a function is the recorder's or the allocator's own: every stack begins with some of them.
-fn is_allocator(function: &str) -> bool {
+pub(super) fn is_allocator(function: &str) -> bool {
     ["torch::unwind", "torch::CapturedTraceback", "torch::cuda::", "c10::", "at::detail::"]
         .iter()
         .any(|prefix| function.starts_with(prefix))

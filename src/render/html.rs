@@ -1,0 +1,102 @@
+//! `report.html`: one self-contained page with the pictures, the tables, the provenance, and every number behind them.
+//!
+//! The page is `templates/report.html`. Everything that it shows of experiments and reports is in one block of JSON (see
+//! [`data`]), which the page's scripts turn into pictures; only the headings are written here. Nothing is loaded from anywhere.
+
+mod data;
+
+use minijinja::{Environment, Value, context};
+
+use crate::collate::{self, Collation};
+use crate::snapshot::Timeline;
+
+/// What a page is made of.
+#[derive(Debug, Clone, Copy)]
+pub struct Page<'a> {
+    /// The runs, and the plan they belong to.
+    pub collation: &'a Collation,
+    /// What became of the author's expectations, where they were judged.
+    pub verdicts: &'a [Verdict],
+    /// The allocator's histories, where they were recorded.
+    pub recordings: &'a [Recording],
+}
+
+/// A claim, and what became of it.
+#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
+pub struct Verdict {
+    /// The claim, in the author's words.
+    pub claim: String,
+    /// What became of it.
+    pub verdict: Judgement,
+    /// The numbers that decide, in words.
+    pub detail: String,
+}
+
+/// What became of a claim.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Judgement {
+    /// The measurements agree.
+    Confirmed,
+    /// They do not.
+    Refuted,
+    /// They do not, which is known and accepted.
+    KnownFailure,
+    /// There are no measurements to judge it by, or nobody judged it yet.
+    NotJudged,
+}
+
+/// The allocator's history of one rank of one run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Recording {
+    /// The run, as its row is called.
+    pub run_id: String,
+    /// The file, as the user knows it.
+    pub file: String,
+    /// What it holds, or why it is not shown.
+    pub history: Result<Timeline, String>,
+}
+
+/// The page's parts: a name, and the text that stands for it in the template.
+const PARTS: [(&str, &str); 13] = [
+    ("uplot_script", include_str!("../../templates/vendor/uplot/uPlot.iife.min.js")),
+    ("uplot_style", include_str!("../../templates/vendor/uplot/uPlot.min.css")),
+    ("uplot_licence", include_str!("../../templates/vendor/uplot/LICENSE")),
+    ("style", include_str!("../../templates/report/style.css")),
+    ("data_script", include_str!("../../templates/report/data.js")),
+    ("ui_script", include_str!("../../templates/report/ui.js")),
+    ("chart_script", include_str!("../../templates/report/chart.js")),
+    ("phases_script", include_str!("../../templates/report/phases.js")),
+    ("trends_script", include_str!("../../templates/report/trends.js")),
+    ("tables_script", include_str!("../../templates/report/tables.js")),
+    ("ranks_script", include_str!("../../templates/report/ranks.js")),
+    ("recordings_script", include_str!("../../templates/report/recordings.js")),
+    ("page_script", include_str!("../../templates/report/page.js")),
+];
+
+/// The page as text.
+///
+/// # Errors
+/// The template does not fit what it is given; a message says where.
+pub fn html(page: &Page<'_>) -> Result<String, minijinja::Error> {
+    let mut environment = Environment::new();
+    environment.set_undefined_behavior(minijinja::UndefinedBehavior::Strict);
+    environment.add_template("report.html", include_str!("../../templates/report.html"))?;
+    let plan = page.collation.plan.as_ref();
+    let name = plan.map_or("Comparison", |plan| plan.name.as_str());
+    let parts: Value = PARTS.iter().map(|(name, text)| (*name, Value::from_safe_string((*text).to_owned()))).collect();
+    environment.get_template("report.html")?.render(context! {
+        name,
+        title => plan.and_then(|plan| plan.title.as_deref()).unwrap_or(name),
+        tally => collate::tally(&page.collation.rows),
+        runs => page.collation.rows.len(),
+        version => env!("CARGO_PKG_VERSION"),
+        data => Value::from_safe_string(in_script(&data::json(page))),
+        parts,
+    })
+}
+
+/// JSON that no text in it can end the script element around it, or open a comment.
+fn in_script(json: &str) -> String {
+    json.replace('<', "\\u003c")
+}

@@ -1,7 +1,7 @@
 //! The results folder: names, atomic writes, discovery.
 //!
 //! ```text
-//! runs/<experiment>/plan.json  results.csv  samples.csv  comparison.md  report.html
+//! runs/<experiment>/plan.json  results.csv  samples.csv  comparison.md  report.html  figures/*.svg
 //! runs/<experiment>/<run-id>/report.json  status.json  worker.log  snapshot-rank0.pickle
 //! runs/<experiment>/<run-id>/attempts/<n>/    the files of an earlier attempt
 //! runs/<experiment>/slurm/<submission>/array-0.sh  array-0.jsonl  array-0.json  array-0-<task>.log

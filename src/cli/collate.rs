@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use super::console::{Console, Stop};
-use super::verdicts;
+use super::{pictures, verdicts};
 use crate::check;
 use crate::collate::{self, Collation};
 use crate::diag::Diagnostic;
@@ -77,6 +77,8 @@ pub(super) fn tables(
     folder.write("samples.csv", &render::csv(&collate::samples(&collation.rows)))?;
     let verdicts = judged.map(|judged| format!("\n{}", render::verdicts_markdown(judged, 2))).unwrap_or_default();
     folder.write("comparison.md", &format!("{}{verdicts}", render::page(collation)))?;
+    folder.write("report.html", &pictures::html(collation, judged, &[folder.path()])?)?;
+    pictures::write_figures(folder, collation)?;
     for damage in &collation.damaged {
         console.diagnostic(damage);
     }

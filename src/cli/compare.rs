@@ -1,12 +1,14 @@
 //! `memlab compare`: the exercise's comparison table.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use super::console::{Console, Stop};
 use super::format::FormatOption;
+use super::pictures;
 use crate::collate::{self, Collation, Difference, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exit::Exit;
+use crate::store;
 
 /// What to compare, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -16,6 +18,7 @@ Examples:
   memlab compare --show-phases runs/alpha_batch
   memlab compare runs/alpha_batch other/alpha_batch
   memlab compare --format csv runs/alpha_batch > table.csv
+  memlab compare --html cases.html alpha.json beta.json gamma.json
 
 A line holds the maximum over the ranks. csv and json hold one table: with --show-phases, the phases.
 Two folders that share runs are compared run by run: only what differs is shown, csv and json hold everything.")]
@@ -29,6 +32,9 @@ pub(super) struct Args {
     /// One line per rank instead of the maximum over ranks
     #[arg(long)]
     per_rank: bool,
+    /// Also write a page with pictures, which needs nothing but itself
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
     #[command(flatten)]
     format: FormatOption,
 }
@@ -37,8 +43,10 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let format = args.format.format;
     let mut damaged = 0;
     let mut sides = Vec::new();
+    let mut plan = None;
     for path in &args.paths {
-        let found = Collation::at(path)?;
+        let mut found = Collation::at(path)?;
+        plan = found.plan.take().filter(|_| args.paths.len() == 1);
         if found.rows.is_empty() && found.damaged.is_empty() {
             console.diagnostic(&Diagnostic::warning(format!("no report in {}", path.display())));
         }
@@ -49,6 +57,13 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
         sides.push(found.rows);
     }
     let exit = if damaged > 0 { Exit::Undecided } else { Exit::Success };
+    if let Some(html) = &args.html {
+        let rows = sides.concat();
+        let everything = Collation { plan, rows, unplanned: Vec::new(), damaged: Vec::new() };
+        let folders: Vec<&Path> = args.paths.iter().map(PathBuf::as_path).filter(|path| path.is_dir()).collect();
+        store::write_atomic(html, pictures::html(&everything, None, &folders)?.as_bytes())?;
+        console.note(&format!("{} shows it in pictures", html.display()));
+    }
     if let ([left, right], true) = (&sides[..], args.paths.iter().all(|path| path.is_dir())) {
         let difference = collate::difference(left, right, !format.is_prose());
         if difference.shared > 0 {

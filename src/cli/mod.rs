@@ -13,6 +13,7 @@ mod doctor;
 mod format;
 mod limit;
 mod machine;
+mod pictures;
 mod plan;
 mod planning;
 mod progress;

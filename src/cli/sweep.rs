@@ -299,7 +299,8 @@ fn summarise(folder: &ResultsFolder, rows: &[Row], console: &mut Console) {
         ));
     }
     console.note(&format!("{} runs: {}", rows.len(), collate::tally(rows)));
-    console.note(&format!("results.csv, samples.csv and comparison.md are in {}", shown(folder.path())));
+    let place = shown(folder.path());
+    console.note(&format!("results.csv, samples.csv, comparison.md, report.html and figures are in {place}"));
 }
 
 fn shown(path: &Path) -> String {

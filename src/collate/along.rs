@@ -18,12 +18,24 @@ pub fn along(rows: &[Row], axis: Axis) -> Vec<Vec<usize>> {
         }
         group.push(at);
     }
+    // Numbers by size; names in the order in which they came.
+    let mut names: Vec<&Value> = Vec::new();
+    for value in rows.iter().map(|row| row.setting(axis)) {
+        if !matches!(value, Value::Whole(_)) && !names.contains(&value) {
+            names.push(value);
+        }
+    }
     let groups = order.into_iter().filter_map(|others| groups.remove(&others));
     let sorted = groups.map(|mut group| {
-        group.sort_by_key(|at| rows[*at].setting(axis));
+        group.sort_by_key(|at| {
+            let value = rows[*at].setting(axis);
+            (names.iter().position(|name| *name == value), value)
+        });
         group
     });
-    sorted.filter(|group| group.windows(2).any(|pair| rows[pair[0]].setting(axis) != rows[pair[1]].setting(axis))).collect()
+    sorted
+        .filter(|group| group.windows(2).any(|pair| rows[pair[0]].setting(axis) != rows[pair[1]].setting(axis)))
+        .collect()
 }
 
 /// The axes in which rows differ, in the axes' order.

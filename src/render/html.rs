@@ -5,9 +5,12 @@
 
 mod data;
 
+use std::collections::BTreeMap;
+
 use minijinja::{Environment, Value, context};
 
 use crate::collate::{self, Collation};
+use crate::protocol::Judged;
 use crate::snapshot::Timeline;
 
 /// What a page is made of.
@@ -16,34 +19,9 @@ pub struct Page<'a> {
     /// The runs, and the plan they belong to.
     pub collation: &'a Collation,
     /// What became of the author's expectations, where they were judged.
-    pub verdicts: &'a [Verdict],
+    pub judged: Option<&'a Judged>,
     /// The allocator's histories, where they were recorded.
     pub recordings: &'a [Recording],
-}
-
-/// A claim, and what became of it.
-#[derive(Debug, Clone, PartialEq, Eq, serde::Serialize)]
-pub struct Verdict {
-    /// The claim, in the author's words.
-    pub claim: String,
-    /// What became of it.
-    pub verdict: Judgement,
-    /// The numbers that decide, in words.
-    pub detail: String,
-}
-
-/// What became of a claim.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, serde::Serialize)]
-#[serde(rename_all = "snake_case")]
-pub enum Judgement {
-    /// The measurements agree.
-    Confirmed,
-    /// They do not.
-    Refuted,
-    /// They do not, which is known and accepted.
-    KnownFailure,
-    /// There are no measurements to judge it by, or nobody judged it yet.
-    NotJudged,
 }
 
 /// The allocator's history of one rank of one run.
@@ -84,7 +62,8 @@ pub fn html(page: &Page<'_>) -> Result<String, minijinja::Error> {
     environment.add_template("report.html", include_str!("../../templates/report.html"))?;
     let plan = page.collation.plan.as_ref();
     let name = plan.map_or("Comparison", |plan| plan.name.as_str());
-    let parts: Value = PARTS.iter().map(|(name, text)| (*name, Value::from_safe_string((*text).to_owned()))).collect();
+    let parts: BTreeMap<&str, Value> =
+        PARTS.iter().map(|(name, text)| (*name, Value::from_safe_string((*text).to_owned()))).collect();
     environment.get_template("report.html")?.render(context! {
         name,
         title => plan.and_then(|plan| plan.title.as_deref()).unwrap_or(name),

@@ -2,10 +2,13 @@
 
 mod csv;
 mod diagnostic;
+mod figures;
 mod html;
 mod json;
 mod markdown;
 mod page;
+mod sparkline;
+mod svg;
 mod table;
 mod verdict;
 mod verdict_markdown;
@@ -13,10 +16,12 @@ mod verdict_table;
 
 pub use self::csv::csv;
 pub use diagnostic::diagnostic;
-pub use html::{Judgement, Page, Recording, Verdict, html};
+pub use figures::figures;
+pub use html::{Page, Recording, html};
 pub use json::json;
 pub use markdown::markdown;
 pub use page::page;
+pub use sparkline::sparkline;
 pub use table::table;
 pub use verdict::{tally, verdicts};
 pub use verdict_markdown::verdicts_markdown;

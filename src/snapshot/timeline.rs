@@ -43,7 +43,10 @@ impl Timeline {
     /// [`Damage`] for a history that no device can have.
     pub fn of(snapshot: &Snapshot) -> Result<Vec<Self>, Damage> {
         let devices = 0..snapshot.traces.len();
-        devices.filter(|device| !snapshot.traces[*device].is_empty()).map(|device| of_device(snapshot, device)).collect()
+        devices
+            .filter(|device| !snapshot.traces[*device].is_empty())
+            .map(|device| of_device(snapshot, device))
+            .collect()
     }
 }
 
@@ -52,7 +55,7 @@ fn of_device(snapshot: &Snapshot, device: usize) -> Result<Timeline, Damage> {
     let segments: Vec<&Segment> = snapshot.segments.iter().filter(|segment| segment.device == device).collect();
     let settings = snapshot.settings.as_ref().map_or_else(Settings::default, |recorded| recorded.settings.clone());
     let initial = Initial::of(entries, &segments, &settings)?;
-    let (mut words, mut origins) = (Names::with("".to_owned()), Names::with("before the recording".to_owned()));
+    let (mut words, mut origins) = (Names::with(String::new()), Names::with("before the recording".to_owned()));
     let mut alive: HashMap<Address, Change> = initial
         .blocks()
         .map(|block| (block.address, Change { bytes: signed(block.requested_size), note: 0, origin: 0 }))

@@ -1,7 +1,7 @@
 //! The results folder of one experiment.
 
 use std::fs::{File, OpenOptions, TryLockError};
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::atomic::{TEMPORARY, write_atomic};
@@ -13,6 +13,7 @@ use crate::protocol::PlanFile;
 
 pub(super) const PLAN: &str = "plan.json";
 const LOCK: &str = ".lock";
+const FIGURES: &str = "figures";
 
 /// The results folder of one experiment, which exists.
 #[derive(Debug, Clone)]
@@ -64,7 +65,7 @@ impl ResultsFolder {
         let failed = |error: std::io::Error| cannot("read", &path, &error);
         let mut file = match File::open(&path) {
             Ok(file) => file,
-            Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+            Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(failed(error)),
         };
         match file.try_lock_shared() {
@@ -104,7 +105,7 @@ impl ResultsFolder {
                     .help("wait for it to end, or give this sweep its own folder with --out"));
             }
             // A file system without locks: runs and their names still keep writers apart.
-            Err(TryLockError::Error(error)) if error.kind() == std::io::ErrorKind::Unsupported => {}
+            Err(TryLockError::Error(error)) if error.kind() == ErrorKind::Unsupported => {}
             Err(TryLockError::Error(error)) => return Err(cannot("lock", &path, &error)),
         }
         // Only for the message above.
@@ -154,9 +155,28 @@ impl ResultsFolder {
     pub fn remove(&self, name: &str) -> Result<(), Diagnostic> {
         let path = self.path.join(name);
         match std::fs::remove_file(&path) {
-            Err(error) if error.kind() != std::io::ErrorKind::NotFound => Err(cannot("remove", &path, &error)),
+            Err(error) if error.kind() != ErrorKind::NotFound => Err(cannot("remove", &path, &error)),
             _ => Ok(()),
         }
+    }
+
+    /// Writes `figures/<name>.svg`; a figure without a text has nothing to show, and one of earlier is taken away.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn write_figures(&self, figures: &[(&str, Option<String>)]) -> Result<(), Diagnostic> {
+        let folder = self.path.join(FIGURES);
+        if figures.iter().any(|(_, text)| text.is_some()) {
+            std::fs::create_dir_all(&folder).map_err(|error| cannot("make the folder", &folder, &error))?;
+        }
+        for (name, text) in figures {
+            let path = folder.join(format!("{name}.svg"));
+            match text {
+                Some(text) => write_atomic(&path, text.as_bytes())?,
+                None => self.remove(&format!("{FIGURES}/{name}.svg"))?,
+            }
+        }
+        Ok(())
     }
 
     /// The folder of one run, which need not be there yet.

@@ -95,6 +95,11 @@ impl RunFolder {
         self.path.join("snapshot.pickle")
     }
 
+    /// The allocator's history of one rank.
+    pub fn rank_snapshot_path(&self, rank: u64) -> PathBuf {
+        self.path.join(format!("snapshot-rank{rank}.pickle"))
+    }
+
     /// What the run measured; none where it left nothing.
     ///
     /// # Errors

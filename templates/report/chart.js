@@ -12,7 +12,7 @@ const fromZero = (_, low, high) => {
 };
 
 // lines: { x, y, label, colour, dash, width, points, info }. `x` lists are merged into one.
-function chart(holder, { lines, label, height = 240, x = {}, y = {}, bands = null, describe, sync = null, focusable = () => true, onzoom = null }) {
+function chart(holder, { lines, label, height = 240, x = {}, y = {}, bands = null, describe, sync = null, focusable = () => true, onzoom = null, padding = [8, 12, 0, 0] }) {
   const places = [...new Set(lines.flatMap((line) => line.x))].sort((left, right) => left - right);
   const at = new Map(places.map((place, index) => [place, index]));
   const columns = lines.map((line) => {
@@ -25,14 +25,14 @@ function chart(holder, { lines, label, height = 240, x = {}, y = {}, bands = nul
   let focus = null, pinnedIndex = null;
   const overlay = el("canvas", { class: "overlay" });
   const chart = new uPlot({
-    width: Math.max(160, holder.clientWidth), height, legend: { show: false }, padding: [8, 10, 0, 0],
+    width: Math.max(160, holder.clientWidth), height, legend: { show: false }, padding,
     cursor: { points: { show: false }, y: false, drag: { x: true, y: false, setScale: true }, sync: sync ? { key: sync, setSeries: false } : undefined },
     scales: { x: { time: false, range: (_, low, high) => (low === null ? full : [low, high]) }, y: { range: y.range ?? fromZero } },
     axes: [{ ...axis, size: 34, gap: 6, grid: { show: x.grid ?? false, stroke: css("--faint"), width: 1 }, ...x.axis },
            { ...axis, size: (_, values) => Math.max(38, 14 + 6.6 * Math.max(0, ...(values ?? []).map((value) => value.length))), gap: 6, space: 34, values: (_, splits) => splits.map(tick), ...y.axis }],
     series: [{}, ...lines.map((line) => ({
       label: line.label, stroke: line.colour, width: line.width ?? 1.5, dash: line.dash ?? [], spanGaps: true,
-      points: { show: Boolean(line.points), size: 6, fill: line.colour, stroke: css("--paper"), width: 1 }, paths: line.points === "only" ? () => null : undefined, alpha: line.alpha ?? 1,
+      points: { show: Boolean(line.points), size: 7.5, fill: line.colour, stroke: css("--paper"), width: 1 }, paths: line.points === "only" ? () => null : undefined, alpha: line.alpha ?? 1,
     }))],
     hooks: {
       init: [(u) => u.over.append(overlay)],

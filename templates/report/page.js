@@ -1,10 +1,15 @@
 // Puts the sections together: verdicts, provenance, downloads, navigation.
-const JUDGEMENTS = { confirmed: "✓ confirmed", refuted: "✗ refuted", known_failure: "✗ known to fail", not_judged: "– not judged" };
+const MARKS = { supported: "✓", refuted: "✗", "known failure": "✗" };
 function startVerdicts() {
-  const list = data.verdicts.length ? data.verdicts : data.claims.map((claim) => ({ claim, verdict: "not_judged", detail: "memlab check judges it" }));
-  if (!list.length) return;
-  section("verdicts").hidden = false;
-  part("verdicts", "verdicts").append(...list.map(({ claim, verdict, detail }) => el("li", { class: verdict }, el("span", { class: "word" }, JUDGEMENTS[verdict]), el("span", {}, claim), detail ? el("span", { class: "detail" }, detail) : null)));
+  const entry = (verdict, claim, details) => el("li", { class: verdict.replace(" ", "_") }, el("span", { class: "word" }, `${MARKS[verdict] ?? "–"} ${verdict}`), el("span", {}, claim),
+    el("span", { class: "detail" }, details.filter(Boolean).join("\n")));
+  const list = part("verdicts", "verdicts");
+  for (const { verdict, claim, expected, found, remarks } of data.verdicts) list.append(entry(verdict, claim, [expected && `Expected: ${expected}`, found && `Found: ${found}`, ...remarks]));
+  if (data.baseline) {
+    const { verdict, file, compared, problem, changes } = data.baseline;
+    list.append(entry(verdict, `The numbers are those of the baseline ${file}`, [`${compared} numbers compared, ${changes.length || "none"} changed`, problem, ...changes]));
+  }
+  section("verdicts").hidden = !list.children.length;
 }
 const CODE = new Set(["command", "experiment", "worker build", "revision of the experiment"]), MANY_FACTS = 8;
 function startProvenance() {
@@ -40,7 +45,7 @@ function everything() {
   const samples = measured.map((sample) => ({ run_id: cell("run_id", sample.run), rank: sample.rank, samples: sample.places.map(([step, phase], at) => ({ step, phase: data.phases[phase], ...Object.fromEntries(data.quantities.map((key, quantity) => [key, sample.values[quantity][at]])) })) }));
   const lines = data.along.map(({ axis, groups }) => ({ axis, groups: groups.map((group) => ({ runs: group.runs.map((run) => cell("run_id", run)), lines: Object.fromEntries(data.indicators.map((key, at) => [key, group.lines[at] && { slope: group.lines[at][0], intercept: group.lines[at][1], largest_deviation: group.lines[at][2] }])) })) }));
   const perRank = data.ranks.map((rank) => ({ run_id: cell("run_id", rank.run), rank: rank.rank, samples: rank.samples, ...Object.fromEntries(data.indicators.map((key, at) => [key, rank.indicators[at]])) }));
-  return JSON.stringify({ name: data.name, title: data.title, verdicts: data.verdicts, runs: objects(results), ranks: perRank, responses: responses && objects(responses), lines, samples, provenance: data.provenance }, null, 1);
+  return JSON.stringify({ name: data.name, title: data.title, verdicts: data.verdicts, baseline: data.baseline, runs: objects(results), ranks: perRank, responses: responses && objects(responses), lines, samples, provenance: data.provenance }, null, 1);
 }
 function save(name, type, text) {
   const link = el("a", { href: URL.createObjectURL(new Blob([text], { type })), download: name });

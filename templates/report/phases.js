@@ -1,5 +1,5 @@
 // Memory over the phases: every run as a line, in panels, coloured by an axis.
-const phases = { shown: new Set(["allocated"]), panels: null, colour: null, hidden: new Set(), rank: "first", charts: [], pinned: null };
+const phases = { sameScale: null, shown: new Set(["allocated"]), panels: null, colour: null, hidden: new Set(), rank: "first", charts: [], pinned: null };
 
 function startPhases() {
   if (!measured.length) return;
@@ -12,6 +12,7 @@ function startPhases() {
   const rest = several.filter((key) => key !== phases.panels);
   phases.colour = rest.find((key) => new Set(runs.map((run) => cell(key, run))).size > 1) ?? keys[0] ?? null;
   if (runs.length === 1) phases.shown = new Set(QUANTITIES);
+  phases.sameScale = comparable();
   const mark = (at) => { const svg = el("svg", { width: 18, height: 8, "aria-hidden": true }); svg.append(el("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": DASHES[at].join(" ") })); return svg; };
   part("phases", "controls").append(toggles("Quantities", QUANTITIES.map((name, at) => [name, name, mark(at)]), (name) => phases.shown.has(name), (name) => {
     if (phases.shown.has(name)) { if (phases.shown.size > 1) phases.shown.delete(name); } else phases.shown.add(name);
@@ -23,11 +24,21 @@ function startPhases() {
       select("Colour by", keys.map((key) => [key, axisWord(key)]), phases.colour, (key) => { phases.colour = key; phases.hidden.clear(); drawPhases(); }),
     );
   }
+  if (keys.length) {
+    part("phases", "controls").append(toggles("Scale", [["same", "same scale"]], () => phases.sameScale, () => { phases.sameScale = !phases.sameScale; drawPhases(); }));
+  }
   if (data.ranks.length) {
     part("phases", "controls").append(select("Ranks", [["first", "rank 0"], ["all", "every rank"]], phases.rank, (which) => { phases.rank = which; drawPhases(); }));
   }
   redraws.push(drawPhases);
   whenNear(section("phases"), drawPhases);
+}
+
+// Whether the panels can share a scale without the smallest becoming a line at the bottom.
+function comparable() {
+  const highest = new Map();
+  for (const { run, values } of measured) { const key = cell(phases.panels === "none" ? "case" : phases.panels, run); highest.set(key, Math.max(highest.get(key) ?? 0, ...values[0])); }
+  return Math.min(...highest.values()) * 3 > Math.max(...highest.values());
 }
 
 // Bands for the steps behind the lines, with their numbers below.
@@ -82,12 +93,13 @@ function drawPhases() {
     (groups.get(key) ?? groups.set(key, []).get(key)).push(sample);
   }
   holder.classList.toggle("one", groups.size <= 1);
-  const last = Math.max(...measured.map((sample) => sample.x.at(-1) ?? 0));
-  const low = Math.min(...measured.map((sample) => sample.x[0] ?? 0)), range = [low - 0.5, last + 0.5];
+  const ends = layouts.filter((layout) => layout.length), last = Math.max(...ends.map((layout) => layout.at(-1)));
+  const low = Math.min(...ends.map((layout) => layout[0])), range = [low - 0.5, last + 0.5];
   let syncing = false;
-  const highest = Math.max(...[...groups.values()].flat().flatMap((sample) => QUANTITIES.flatMap((name, at) => phases.shown.has(name) ? sample.values[at] : [])));
+  const most = (samples) => samples.reduce((most, sample) => QUANTITIES.reduce((most, name, at) => phases.shown.has(name) ? sample.values[at].reduce((most, value) => Math.max(most, value), most) : most, most), 0);
+  const overall = most([...groups.values()].flat());
   for (const [key, samples] of groups) {
-    const single = samples.length === 1;
+    const single = samples.length === 1, highest = phases.sameScale ? overall : most(samples);
     const lines = samples.flatMap((sample) => QUANTITIES.map((name, at) => ({ name, at })).filter(({ name }) => phases.shown.has(name)).map(({ name, at }) => ({
       x: sample.x, y: sample.values[at], sample, quantity: name, label: `${runName(sample.run)} ${name}`, dash: single || phases.shown.size > 1 ? DASHES[at] : [],
       colour: single && !colours ? QUANTITY_COLOURS[mode()][at] : colours ? colours.of(sample.run) : QUANTITY_COLOURS[mode()][at],

@@ -1,5 +1,6 @@
 // The table of runs, sortable and filterable, and the responses to perturbations.
 const table = { sort: null, descending: false, filter: "", selected: new Set() };
+const SETTINGS = new Set(["case", "preset", "batch_size", "steps", "precision"]);
 const BAD = new Set(["error", "killed", "timeout", "host_oom", "node_fail", "preempted", "cancelled"]), WARN = new Set(["oom", "missing", "running"]);
 
 function header(column, numeric, sort) {
@@ -14,7 +15,10 @@ function shown(column, value) {
 const isNumeric = (column) => column.cells.every((value) => value === null || typeof value === "number") && column.cells.some((value) => value !== null);
 
 function startTable() {
-  const columns = data.shown.map((key) => results.column(key)).filter(Boolean);
+  // What is the same in every run is said once, above the table.
+  const all = data.shown.map((key) => results.column(key)).filter(Boolean);
+  const constant = all.filter((column) => runs.length > 1 && SETTINGS.has(column.key) && column.cells.every((value) => value === column.cells[0]));
+  const columns = all.filter((column) => !constant.includes(column));
   const numeric = new Map(columns.map((column) => [column, isNumeric(column)]));
   const order = [...runs];
   const body = el("tbody"), head = el("tr", {}, ...columns.flatMap((column, at) => {
@@ -64,7 +68,7 @@ function startTable() {
     for (const entry of charts) entry.redrawMarks?.();
   }
   const filter = el("input", { type: "search", placeholder: "Filter: gamma bf16 …", "aria-label": "Filter the runs", oninput: () => { table.filter = filter.value; fill(); } });
-  part("results", "controls").append(filter, el("span", {}, "Click a heading to sort, a run to mark it."), count);
+  part("results", "controls").append(filter, el("span", {}, constant.length ? `All with ${constant.map((column) => `${axisWord(column.key)} ${column.cells[0]}`).join(", ")}.` : ""), count);
   part("results", "scroll").append(el("table", { class: "data", id: "runs" }, el("thead", {}, head), body));
   fill();
   if (data.unplanned.length) section("results").append(el("p", { class: "note" }, `Not in the plan any more, and not in this table: ${data.unplanned.join(", ")}`));

@@ -42,7 +42,7 @@ function drawTrends() {
       const panel = el("div", { class: "panel" }, el("h4", {}, indicatorTitle(at), " ", el("span", { class: "unit" }, "MiB")), holderOfChart, fitWords(along, at, apart, colours, numeric));
       holder.append(panel);
       const entry = chart(holderOfChart, {
-        lines, height: 170, label: `${indicatorTitle(at)} along ${axisWord(along.axis)}`, focusable: (line) => line.points === "only",
+        lines, height: 170, padding: [8, numeric ? 14 : 26, 0, 0], label: `${indicatorTitle(at)} along ${axisWord(along.axis)}`, focusable: (line) => line.points === "only",
         x: { range: [low - room, high + room], axis: { size: 28, splits: numeric ? () => spread(values) : () => values.map((_, index) => index), values: (_, splits) => splits.map((split) => numeric ? number(split, 0) : short(values[split])) } },
         describe: (line, x) => {
           const run = line.runs[line.x.indexOf(x)];
@@ -55,6 +55,7 @@ function drawTrends() {
     });
   }
 }
+const UNITS = { batch_size: "sample", steps: "step", world_size: "rank", rank_zero_extra_samples: "extra sample", capacity_bytes: "byte" };
 const short = (value) => { const text = axisValue("", value); return text.length > 12 ? `${text.slice(0, 11)}…` : text; };
 // Measured values as ticks, as many as have room.
 function spread(values) {
@@ -62,17 +63,25 @@ function spread(values) {
   for (const value of values) if (!kept.length || value - kept.at(-1) >= least) kept.push(value);
   return kept;
 }
+// The lines in words; groups with the same line share one.
+const MOST_LINES = 6;
 function fitWords(along, at, apart, colours, numeric) {
   const list = el("ul", { class: "lines" });
-  if (!numeric || along.groups.length > 6) return list;
+  if (!numeric) return list;
+  const said = new Map();
   for (const group of along.groups) {
     const line = group.lines[at];
     if (!line) continue;
-    const [slope, intercept, deviation] = line, count = new Set(group.runs.map((run) => cell(along.axis, run))).size;
-    const flat = Math.abs(slope) * (cell(along.axis, group.runs.at(-1)) - cell(along.axis, group.runs[0])) < 0.005;
-    list.append(el("li", { "--chip": colours ? colours.of(group.runs[0]) : NAMED[mode()][0] }, el("i"), el("span", {},
-      el("b", {}, flat ? "the same everywhere" : `${signed(slope)} per ${axisWord(along.axis) === "steps" ? "step" : `unit of ${axisWord(along.axis)}`}`),
-      flat ? "" : `, ${number(intercept)} at zero`, count > 2 && !flat ? `, points at most ${number(deviation)} off` : "", apart.length > 1 ? ` (${settingWords(group.runs[0], apart)})` : "")));
+    const [slope, intercept, deviation] = line, places = group.runs.map((run) => cell(along.axis, run)), unit = UNITS[along.axis] ?? `unit of ${axisWord(along.axis)}`;
+    const flat = Math.abs(slope) * (places.at(-1) - places[0]) < 0.005 && deviation < 0.005;
+    const words = flat ? "the same everywhere" : `${signed(slope)} per ${unit}`;
+    const rest = flat ? "" : `, ${number(intercept)} at zero${new Set(places).size > 2 ? `, points up to ${number(deviation)} off` : ""}`;
+    const colour = colours ? colours.of(group.runs[0]) : NAMED[mode()][0], key = `${colour}${words}${rest}`;
+    (said.get(key) ?? said.set(key, { colour, words, rest, groups: [] }).get(key)).groups.push(group);
   }
+  const lines = [...said.values()].map(({ colour, words, rest, groups }) => el("li", { "--chip": colour }, el("i"), el("span", {}, el("b", {}, words), rest,
+    apart.length > 1 && groups.length === 1 && along.groups.length > 1 ? ` (${settingWords(groups[0].runs[0], apart.filter((key) => key !== colours?.key))})` : "")));
+  list.append(...lines.slice(0, MOST_LINES));
+  if (lines.length > MOST_LINES) list.append(el("li", {}, el("details", {}, el("summary", {}, `and ${lines.length - MOST_LINES} more`), ...lines.slice(MOST_LINES))));
   return list;
 }

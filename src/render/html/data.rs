@@ -8,9 +8,10 @@ use std::collections::{BTreeMap, HashMap};
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
-use super::{Page, Recording, Verdict};
+use super::super::verdict::{change, remarks, word};
+use super::{Page, Recording};
 use crate::collate::{self, Cell, Collation, Line, Ranks, Row, Table};
-use crate::protocol::{Axis, Indicator, Phase, Quantity, RankReport, Value};
+use crate::protocol::{Axis, BaselineVerdict, Indicator, Judged, Phase, Quantity, RankReport, Value};
 use crate::units::MIB;
 
 /// So many changes of recorded histories go into one page; what is beyond is named.
@@ -34,8 +35,8 @@ struct Data<'a> {
     samples: Vec<Samples>,
     along: Vec<Along>,
     ranks: Vec<RankValues>,
-    verdicts: &'a [Verdict],
-    claims: Vec<&'a str>,
+    verdicts: Vec<VerdictData<'a>>,
+    baseline: Option<BaselineData<'a>>,
     unplanned: &'a [String],
     provenance: Vec<Fact>,
     recordings: Vec<Recorded<'a>>,
@@ -148,6 +149,26 @@ struct RankValues {
     indicators: [Option<f64>; 4],
 }
 
+/// A claim, and what became of it.
+#[derive(Serialize)]
+struct VerdictData<'a> {
+    verdict: &'static str,
+    claim: &'a str,
+    expected: Option<String>,
+    found: Option<&'a str>,
+    remarks: Vec<String>,
+}
+
+#[derive(Serialize)]
+struct BaselineData<'a> {
+    verdict: &'static str,
+    file: String,
+    compared: usize,
+    problem: Option<&'a str>,
+    /// What changed, and how.
+    changes: Vec<String>,
+}
+
 /// Something that holds for some of the runs.
 #[derive(Serialize, PartialEq, Eq, PartialOrd, Ord, Clone)]
 struct Fact {
@@ -175,7 +196,7 @@ struct Recorded<'a> {
 
 /// The page's data as JSON.
 pub(super) fn json(page: &Page<'_>) -> String {
-    let Page { collation, verdicts, recordings } = page;
+    let Page { collation, judged, recordings } = page;
     let rows = &collation.rows;
     let results = collate::results(rows, Ranks::Maximum);
     let comparison = collate::comparison(rows, Ranks::Maximum);
@@ -201,10 +222,8 @@ pub(super) fn json(page: &Page<'_>) -> String {
         series: pools.series,
         samples,
         ranks: ranks(rows),
-        verdicts,
-        claims: plan.map_or_else(Vec::new, |plan| {
-            plan.hypotheses.iter().map(|recorded| recorded.hypothesis.claim.as_str()).collect()
-        }),
+        verdicts: verdicts(collation, *judged),
+        baseline: judged.and_then(|judged| judged.baseline.as_ref()).map(baseline),
         unplanned: &collation.unplanned,
         provenance: provenance(collation),
         recordings: recorded(recordings),
@@ -250,9 +269,10 @@ impl Pools {
 }
 
 fn samples(rows: &[Row], pools: &mut Pools) -> Vec<Samples> {
-    let ranks = rows.iter().enumerate().flat_map(|(run, row)| {
-        row.report.iter().flat_map(|report| &report.rank_reports).map(move |rank| (run, rank))
-    });
+    let ranks = rows
+        .iter()
+        .enumerate()
+        .flat_map(|(run, row)| row.report.iter().flat_map(|report| &report.rank_reports).map(move |rank| (run, rank)));
     ranks
         .map(|(run, rank)| Samples {
             run,
@@ -296,8 +316,39 @@ fn ranks(rows: &[Row]) -> Vec<RankValues> {
         indicators: [0, 1, 2, 3].map(|at| Indicator::ALL[at].of(&rank.indicators)),
     };
     let rows = rows.iter().enumerate().filter(|(_, row)| several(row));
-    rows.flat_map(|(run, row)| row.report.iter().flat_map(move |report| report.rank_reports.iter().map(move |rank| values(run, rank))))
+    rows.flat_map(|(run, row)| {
+        row.report.iter().flat_map(move |report| report.rank_reports.iter().map(move |rank| values(run, rank)))
+    })
+    .collect()
+}
+
+/// The verdicts; without them the plan's claims, which wait for theirs.
+fn verdicts<'a>(collation: &'a Collation, judged: Option<&'a Judged>) -> Vec<VerdictData<'a>> {
+    if let Some(judged) = judged {
+        let data = judged.hypotheses.iter().map(|verdict| VerdictData {
+            verdict: word(verdict),
+            claim: &verdict.claim,
+            expected: Some(format!("{}: {}", verdict.measure, verdict.expected)),
+            found: Some(&verdict.found),
+            remarks: remarks(verdict),
+        });
+        return data.collect();
+    }
+    let claims = collation.plan.iter().flat_map(|plan| &plan.hypotheses).map(|recorded| &recorded.hypothesis.claim);
+    claims
+        .map(|claim| VerdictData { verdict: "not judged", claim, expected: None, found: None, remarks: Vec::new() })
         .collect()
+}
+
+fn baseline(baseline: &BaselineVerdict) -> BaselineData<'_> {
+    let words = baseline.changes.iter();
+    BaselineData {
+        verdict: baseline.judgement.name(),
+        file: baseline.file.display().to_string(),
+        compared: baseline.compared,
+        problem: baseline.problem.as_deref(),
+        changes: words.map(|of| format!("{}: {}, {}: {}", of.kind, of.subject, of.what, change(of))).collect(),
+    }
 }
 
 /// Where the numbers come from: each fact once, with how many runs it holds for.
@@ -329,10 +380,13 @@ fn provenance(collation: &Collation) -> Vec<Fact> {
         add("driver", device.and_then(|device| device.driver_version.clone()));
         add("Python", report.python_version.clone());
         add("worker build", report.worker_build.clone());
-        add("tool", report.tool.as_ref().map(|tool| {
-            let revision = tool.revision.as_ref().map_or_else(String::new, |revision| format!(", {revision}"));
-            format!("{} {}{revision}", tool.name, tool.version)
-        }));
+        add(
+            "tool",
+            report.tool.as_ref().map(|tool| {
+                let revision = tool.revision.as_ref().map_or_else(String::new, |revision| format!(", {revision}"));
+                format!("{} {}{revision}", tool.name, tool.version)
+            }),
+        );
         add("host", Some(report.hostname_rank_zero.clone()));
         add("Slurm job", report.slurm_job_id.clone());
         if let Some(provenance) = &report.provenance {
@@ -350,8 +404,10 @@ fn provenance(collation: &Collation) -> Vec<Fact> {
     let seconds: f64 = collation.rows.iter().filter_map(|row| row.report.as_ref()?.wall_seconds).sum();
     let timed = started().count();
     if let (Some(first), Some(last)) = (started().min(), started().max()) {
-        facts.push(Fact { what: "first run started", value: first.to_owned(), runs: timed });
-        facts.push(Fact { what: "last run started", value: last.to_owned(), runs: timed });
+        // To the second is enough for people; results.csv has all of it.
+        let second = |time: &str| format!("{} UTC", time.get(..19).unwrap_or(time).replace('T', " "));
+        facts.push(Fact { what: "first run started", value: second(first), runs: timed });
+        facts.push(Fact { what: "last run started", value: second(last), runs: timed });
         facts.push(Fact { what: "time of all runs together", value: format!("{seconds:.1} s"), runs: timed });
     }
     facts

@@ -25,26 +25,39 @@ pub fn comparison(rows: &[Row], ranks: Ranks) -> Table {
     columns.extend([Column::new("rank", "rank"), Column::new("outcome", "outcome")]);
     columns.extend(indicator_columns());
     columns.push(Column::mib("reserved_mib", "reserved\nat the end"));
+    columns.push(Column::mib("peak_spread_mib", "peak differs\nover ranks by"));
     let mut table = Table::new(columns);
     for row in rows {
-        let mut push = |rank: Cell, indicators: &Indicators, reserved: Option<f64>| {
+        let mut push = |rank: Cell, indicators: &Indicators, reserved: Option<f64>, spread: Option<f64>| {
             let mut cells = vec![row.run_id.as_str().into(), row.label.as_deref().into()];
             cells.extend(axes.iter().map(|axis| axis_cell(row.setting(*axis))));
             cells.extend([rank, row.state.name().into()]);
             cells.extend(indicator_cells(indicators));
-            cells.push(reserved.into());
+            cells.extend([reserved.into(), spread.into()]);
             table.push(cells);
         };
         match (ranks, &row.report) {
             (Ranks::Each, Some(report)) => {
                 for rank in &report.rank_reports {
-                    push(rank.rank.into(), &rank.indicators, final_reserved(rank));
+                    push(rank.rank.into(), &rank.indicators, final_reserved(rank), None);
                 }
             }
-            _ => push(Cell::Empty, &row.indicators(), row.report.as_ref().and_then(reserved)),
+            (_, report) => {
+                let report = report.as_ref();
+                push(Cell::Empty, &row.indicators(), report.and_then(reserved), report.and_then(peak_spread));
+            }
         }
     }
-    table.without_empty(&["label", "rank"])
+    table.without_empty(&["label", "rank", "peak_spread_mib"])
+}
+
+/// How far the ranks' peaks are apart; none for a single rank, and where one rank's is not known.
+fn peak_spread(report: &Report) -> Option<f64> {
+    let peaks = report.rank_reports.iter().map(|rank| rank.indicators.maximum_peak_allocated_mib);
+    let peaks = peaks.collect::<Option<Vec<f64>>>().filter(|peaks| peaks.len() > 1)?;
+    let (least, most) =
+        peaks.iter().fold((f64::MAX, f64::MIN), |(least, most), peak| (least.min(*peak), most.max(*peak)));
+    Some(most - least)
 }
 
 /// The columns of `results.csv`, for programs: everything that was set, how it ended, and the indicators.

@@ -50,11 +50,17 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
             return (Outcome::Error, Some(format!("damaged report: {why}")));
         }
     };
-    // What is left of a run that lost a rank says how it was ended, not why.
-    let report = report.filter(|report| stopped != Some(Stop::Ranks) || report.outcome().is_finished());
+    // What is left of a run whose ranks were ended because one had failed says less than that one did.
+    let says_less = |outcome| matches!(outcome, Outcome::Cancelled | Outcome::Error);
+    let report = report.filter(|report| stopped != Some(Stop::Ranks) || !says_less(report.outcome()));
     if let Some(report) = report {
         let outcome = report.outcome();
         let reason = report.failure.map(|failure| failure.message).or(report.oom.map(|oom| oom.message));
+        // The other ranks noticed that one is gone; how it ended is known here.
+        if outcome == Outcome::Killed && matches!(exit, Exit::Signal(_)) {
+            let (outcome, ending) = ended_by_signal(rank, exit, host_ran_out);
+            return (outcome, Some([Some(ending), reason].into_iter().flatten().collect::<Vec<_>>().join("; ")));
+        }
         match stopped {
             Some(Stop::TimeLimit { seconds }) if !outcome.is_finished() => return time_limit(seconds),
             Some(Stop::User) if !outcome.is_finished() => return cancelled(),
@@ -75,12 +81,19 @@ pub(super) fn judge(evidence: Evidence<'_>) -> (Outcome, Option<String>) {
             let ending = describe(rank, exit);
             (Outcome::Error, Some(why.map_or_else(|| ending.clone(), |why| format!("{ending}: {why}"))))
         }
-        (_, _, Exit::Signal(nix::libc::SIGKILL)) if host_ran_out => {
-            let advice = "run fewer at a time (--jobs), or use `compute = false`";
-            (Outcome::HostOom, Some(format!("the host ran out of memory and ended the worker: {advice}")))
+        (_, _, Exit::Signal(_)) => {
+            let (outcome, ending) = ended_by_signal(rank, exit, host_ran_out);
+            (outcome, Some(ending))
         }
-        (_, _, Exit::Signal(_)) => (Outcome::Killed, Some(describe(rank, exit))),
     }
+}
+
+fn ended_by_signal(rank: u64, exit: Exit, host_ran_out: bool) -> (Outcome, String) {
+    if host_ran_out && exit == Exit::Signal(nix::libc::SIGKILL) {
+        let advice = "run fewer at a time (--jobs), or use `compute = false`";
+        return (Outcome::HostOom, format!("the host ran out of memory and ended the worker: {advice}"));
+    }
+    (Outcome::Killed, describe(rank, exit))
 }
 
 fn time_limit(seconds: u64) -> (Outcome, Option<String>) {

@@ -153,6 +153,10 @@ impl Running {
             let rank = rank.to_string();
             command.env("RANK", &rank).env("LOCAL_RANK", &rank).env("WORLD_SIZE", ranks.to_string());
             command.env("MEMLAB_RENDEZVOUS", rendezvous.path().join("store"));
+            if std::env::var_os("GLOO_SOCKET_IFNAME").is_none() {
+                // They share this machine, whatever its name resolves to.
+                command.env("GLOO_SOCKET_IFNAME", "lo");
+            }
         }
         if !gpus.is_empty() {
             command.env("CUDA_VISIBLE_DEVICES", gpus.join(","));

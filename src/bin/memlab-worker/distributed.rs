@@ -20,6 +20,10 @@ use crate::stop::Stop;
 
 /// Where a launcher says that ranks meet: a file that all of them can reach.
 const RENDEZVOUS: &str = "MEMLAB_RENDEZVOUS";
+/// Rank, rank on the node, and number of ranks, as launchers say them.
+const LAUNCHER: [&str; 3] = ["RANK", "LOCAL_RANK", "WORLD_SIZE"];
+/// The same as `srun` says it.
+const SLURM: [&str; 3] = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"];
 /// How long ranks wait for one another where the run has no time limit: as long as `torch.distributed` does.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 /// How long the parts of the other ranks are waited for once a rank has failed. Shorter than what the runner gives the ranks.
@@ -115,6 +119,11 @@ impl Ranks {
         self.rendezvous.is_some()
     }
 
+    /// Which of the visible GPUs is this rank's own, where each rank has one.
+    pub(crate) fn own_gpu(&self, spec: &RunSpec) -> Option<u64> {
+        (self.are_several() && spec.backend == Some(Backend::Nccl)).then_some(self.local_rank)
+    }
+
     fn numbers(&self) -> Result<(i32, i32), Stop> {
         let number = |value: u64| i32::try_from(value).map_err(|_| Stop::Error(format!("{value} ranks are too many")));
         Ok((number(self.rank)?, number(self.world_size)?))
@@ -146,12 +155,12 @@ impl Ranks {
         limit: Option<Duration>,
     ) -> Result<Option<Group>, Stop> {
         let Some(store) = self.store.get() else { return Ok(None) };
-        match backend {
-            Some(Backend::Nccl) => Err(Stop::Error("NCCL is not part of this build".to_owned())),
-            _ => Group::gloo(*store, self.numbers()?, device, limit.unwrap_or(PATIENCE))
-                .map(Some)
-                .map_err(|stop| Stop::Lost(format!("the other ranks cannot be reached: {}", stop.message()))),
-        }
+        let limit = limit.unwrap_or(PATIENCE);
+        let group = match backend {
+            Some(Backend::Nccl) => Group::nccl(*store, self.numbers()?, limit),
+            _ => Group::gloo(*store, self.numbers()?, device, limit),
+        };
+        group.map(Some).map_err(|stop| Stop::Lost(format!("the other ranks cannot be reached: {}", stop.message())))
     }
 
     // ---- what ranks tell one another ----------------------------------------------------------------------------------------
@@ -229,5 +238,79 @@ impl Ranks {
         let seen =
             (0..self.world_size).filter_map(|rank| Some((rank, read(store, &format!("seen/{rank}"))?))).collect();
         (parts, seen)
+    }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+mod tests {
+    use super::*;
+    use crate::native::{self, ranks::Reducer};
+    use tch::{Kind, Tensor};
+
+    const SAMPLES: i64 = 6;
+
+    fn parameters() -> Vec<Tensor> {
+        let ramp = |sizes: [i64; 2]| {
+            let count = sizes[0] * sizes[1];
+            let values = Tensor::arange(count, (Kind::Float, tch::Device::Cpu)) / count as f64 - 0.5;
+            values.view(sizes).set_requires_grad(true)
+        };
+        vec![ramp([8, 5]), ramp([3, 8])]
+    }
+
+    /// The mean loss of a small network over samples.
+    fn loss(parameters: &[Tensor], samples: std::ops::Range<i64>) -> Tensor {
+        let count = samples.end - samples.start;
+        let inputs = Tensor::arange(SAMPLES * 5, (Kind::Float, tch::Device::Cpu)).view([SAMPLES, 5]).sin();
+        let labels = Tensor::arange(SAMPLES, (Kind::Int64, tch::Device::Cpu)).remainder(3);
+        let hidden = inputs.narrow(0, samples.start, count).linear(&parameters[0], None::<Tensor>).tanh();
+        let logits = hidden.linear(&parameters[1], None::<Tensor>);
+        logits.cross_entropy_for_logits(&labels.narrow(0, samples.start, count))
+    }
+
+    /// Gradients of one rank, in the second step, which has buckets in the order of gradients.
+    fn averaged(rank: i32, store: &std::path::Path) -> Vec<Vec<f32>> {
+        let store = Store::file(store, 2).unwrap();
+        let group = Group::gloo(store, (rank, 2), Device::Modelled, Duration::from_secs(60)).unwrap();
+        let parameters = parameters();
+        if rank == 1 {
+            // Rank zero's parameters are everyone's.
+            tch::no_grad(|| parameters.iter().for_each(|parameter| drop(parameter.shallow_clone().fill_(7.0))));
+        }
+        let reducer = Reducer::new(group, &parameters).unwrap();
+        let half = SAMPLES / 2;
+        for _ in 0..2 {
+            parameters.iter().for_each(|parameter| native::clear_gradient(parameter).unwrap());
+            reducer.before_forward().unwrap();
+            let loss = loss(&parameters, i64::from(rank) * half..(i64::from(rank) + 1) * half);
+            reducer.before_backward().unwrap();
+            native::backward(&loss, false).unwrap();
+        }
+        parameters.iter().map(|parameter| gradient(parameter)).collect()
+    }
+
+    fn gradient(parameter: &Tensor) -> Vec<f32> {
+        native::gradient(parameter).unwrap().unwrap().view([-1]).try_into().unwrap()
+    }
+
+    #[test]
+    fn averaged_gradients_are_those_of_the_joined_batch() {
+        let folder = tempfile::tempdir().unwrap();
+        let store = folder.path().join("store");
+        let ranks = [0, 1].map(|rank| {
+            let store = store.clone();
+            std::thread::spawn(move || averaged(rank, &store))
+        });
+        let [first, second] = ranks.map(|rank| rank.join().unwrap());
+        assert_eq!(first, second);
+
+        let parameters = parameters();
+        native::backward(&loss(&parameters, 0..SAMPLES), false).unwrap();
+        for (averaged, parameter) in first.iter().zip(&parameters) {
+            for (averaged, joined) in averaged.iter().zip(gradient(parameter)) {
+                assert!((averaged - joined).abs() <= 1e-6 * joined.abs().max(0.1), "{averaged} and {joined}");
+            }
+        }
     }
 }

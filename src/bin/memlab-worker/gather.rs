@@ -65,20 +65,20 @@ pub(crate) fn merge(world_size: u64, parts: &BTreeMap<u64, Part>, seen: &BTreeMa
     }
     let guilty = (0..world_size).filter_map(|rank| Some((blame(parts.get(&rank))?, rank))).min();
     let (_, rank) = guilty?;
-    match parts.get(&rank) {
-        Some(guilty) => {
-            report.outcome = guilty.report.outcome;
-            report.oom.clone_from(&guilty.report.oom);
-            report.failure.clone_from(&guilty.report.failure);
-            if let Some(failure) = &mut report.failure {
-                failure.message = format!("rank {rank}: {}", failure.message);
-            }
+    if let Some(guilty) = parts.get(&rank) {
+        report.outcome = guilty.report.outcome;
+        report.oom.clone_from(&guilty.report.oom);
+        report.failure.clone_from(&guilty.report.failure);
+        if let Some(failure) = &mut report.failure {
+            failure.message = format!("rank {rank}: {}", failure.message);
         }
-        None => {
-            report.outcome = Some(time_was_over(parts).unwrap_or(Outcome::Error));
-            report.oom = None;
-            report.failure = Some(silence(rank, seen.get(&rank)));
-        }
+    } else {
+        let seen = seen.get(&rank);
+        // Who came and left no word was ended from outside.
+        let ending = if seen.is_some() { Outcome::Killed } else { Outcome::Error };
+        report.outcome = Some(time_was_over(parts).unwrap_or(ending));
+        report.oom = None;
+        report.failure = Some(silence(rank, seen));
     }
     Some(report)
 }
@@ -104,17 +104,112 @@ fn time_was_over(parts: &BTreeMap<u64, Part>) -> Option<Outcome> {
 }
 
 fn silence(rank: u64, seen: Option<&Seen>) -> Failure {
-    match seen {
-        Some(Seen { step, during, hostname }) => {
-            let (step, during) = (*step, *during);
-            let place = if step < 0 { during.to_string() } else { format!("{during} of step {step}") };
-            let message =
-                format!("rank {rank} on {hostname} was last heard of in {place}, and did not say why it ended");
-            Failure { rank, step, during, message }
+    let Some(Seen { step, during, hostname }) = seen else {
+        let message = format!("rank {rank} never came to where the ranks meet");
+        return Failure { rank, step: -1, during: Activity::Model, message };
+    };
+    let (step, during) = (*step, *during);
+    let place = if step < 0 { during.to_string() } else { format!("{during} of step {step}") };
+    let message = format!("rank {rank} on {hostname} was last heard of in {place}, and did not say why it ended");
+    Failure { rank, step, during, message }
+}
+
+#[cfg(test)]
+#[expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
+mod tests {
+    use super::*;
+    use memlab::protocol::Oom;
+    use serde_json::json;
+
+    fn part(rank: u64, outcome: Outcome) -> Part {
+        let samples: [(); 0] = [];
+        let report = json!({
+            "batch_size_per_device": 2, "case": "alpha", "cuda_version": null, "exercise": "", "final_loss_rank_zero": 1.5,
+            "hostname_rank_zero": format!("host{rank}"), "measurement_notes": {}, "parameter_count": 1,
+            "model_config": {
+                "attention_heads": 1, "classes": 1, "feedforward_size": 1, "hidden_size": 1, "layers": 1,
+                "sequence_length": 1, "vocabulary_size": 1,
+            },
+            "parameters_fp32_mib": 1.0, "precision": "fp32", "preset": "small", "python_version": null,
+            "pytorch_version": "2.11.0", "rank_zero_extra_samples": 0, "seed": 1, "slurm_job_id": null, "steps": 3,
+            "world_size": 3,
+            "rank_reports": [{
+                "device_free_at_end_mib": null, "device_total_mib": null, "gpu_name": "", "local_batch_size": 2,
+                "local_rank": rank, "rank": rank, "samples": samples, "snapshot": null,
+                "indicators": {
+                    "between_step_growth_mib": null, "first_step_persistent_change_mib": null,
+                    "largest_forward_increase_mib": null, "maximum_peak_allocated_mib": null,
+                },
+            }],
+        });
+        let mut report: Report = serde_json::from_value(report).unwrap();
+        report.outcome = Some(outcome);
+        if outcome != Outcome::Ok {
+            let message = format!("rank {rank} says {outcome}");
+            report.failure = Some(Failure { rank, step: 1, during: Activity::Backward, message });
         }
-        None => {
-            let message = format!("rank {rank} never came to where the ranks meet");
-            Failure { rank, step: -1, during: Activity::Model, message }
-        }
+        Part { report, consequence: false }
+    }
+
+    fn parts(of: impl IntoIterator<Item = Part>) -> BTreeMap<u64, Part> {
+        of.into_iter().map(|part| (part.report.rank_reports[0].rank, part)).collect()
+    }
+
+    fn seen(step: i64) -> Seen {
+        Seen { hostname: "host1".to_owned(), step, during: Activity::Backward }
+    }
+
+    #[test]
+    fn a_report_has_every_rank_in_order() {
+        let report = merge(3, &parts([2, 0, 1].map(|rank| part(rank, Outcome::Ok))), &BTreeMap::new()).unwrap();
+        assert_eq!(report.rank_reports.iter().map(|rank| rank.rank).collect::<Vec<_>>(), [0, 1, 2]);
+        assert_eq!((report.outcome(), report.hostname_rank_zero.as_str()), (Outcome::Ok, "host0"));
+    }
+
+    #[test]
+    fn the_rank_that_failed_goes_before_those_that_noticed() {
+        let mut refused = part(2, Outcome::Oom);
+        refused.report.failure = None;
+        let message = "no room".to_owned();
+        let (step, during, requested_mib, capacity_mib) = (1, Activity::Forward, Some(2.0), None);
+        refused.report.oom = Some(Oom { rank: 2, step, during, requested_mib, capacity_mib, message });
+        let noticed = Part { consequence: true, ..part(0, Outcome::Error) };
+        let report = merge(3, &parts([noticed, part(1, Outcome::Cancelled), refused]), &BTreeMap::new()).unwrap();
+        assert_eq!((report.outcome(), report.oom.unwrap().rank), (Outcome::Oom, 2));
+        assert!(report.failure.is_none());
+    }
+
+    #[test]
+    fn a_rank_without_a_word_is_named_with_its_place() {
+        let noticed = Part { consequence: true, ..part(0, Outcome::Error) };
+        let report = merge(2, &parts([noticed.clone()]), &BTreeMap::from([(1, seen(4))])).unwrap();
+        let failure = report.failure.unwrap();
+        assert_eq!((report.outcome, failure.rank, failure.step), (Some(Outcome::Killed), 1, 4));
+        assert_eq!(
+            failure.message,
+            "rank 1 on host1 was last heard of in backward of step 4, and did not say why it ended"
+        );
+        // It never came, so nothing ended it that is known of.
+        let report = merge(2, &parts([noticed]), &BTreeMap::new()).unwrap();
+        assert_eq!(report.outcome(), Outcome::Error);
+    }
+
+    #[test]
+    fn rank_zero_may_be_the_one_that_is_missing() {
+        let noticed = Part { consequence: true, ..part(1, Outcome::Error) };
+        let report = merge(2, &parts([noticed]), &BTreeMap::from([(0, seen(0))])).unwrap();
+        assert_eq!(report.failure.unwrap().rank, 0);
+        assert_eq!((report.final_loss_rank_zero, report.hostname_rank_zero.as_str()), (None, "host1"));
+    }
+
+    #[test]
+    fn of_ranks_whose_time_is_over_the_silent_and_then_the_latest_is_named() {
+        let mut late = part(1, Outcome::Timeout);
+        late.report.failure.as_mut().unwrap().step = 0;
+        let late = parts([part(0, Outcome::Timeout), late]);
+        let report = merge(2, &late, &BTreeMap::new()).unwrap();
+        assert_eq!((report.outcome(), report.failure.unwrap().rank), (Outcome::Timeout, 1));
+        let report = merge(3, &late, &BTreeMap::from([(2, seen(1))])).unwrap();
+        assert_eq!((report.outcome(), report.failure.unwrap().rank), (Outcome::Timeout, 2));
     }
 }

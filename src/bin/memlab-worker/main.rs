@@ -36,6 +36,7 @@ use memlab::store;
 use crate::distributed::Ranks;
 use crate::gather::Part;
 use crate::memory::Memory;
+use crate::native::ranks::Group;
 use crate::report::Ending;
 use crate::stop::Stop;
 use crate::training::{SharedProgress, Trainer};
@@ -88,7 +89,7 @@ fn now() -> String {
 fn probe() -> Exit {
     let driver = Path::new("/proc/driver/nvidia").exists() || Path::new("/dev/nvidiactl").exists();
     let (gpus, cuda_unavailable) = if driver {
-        match native::open_cuda(None).and_then(|()| native::cuda_devices()) {
+        match native::open_cuda(None, None).and_then(|()| native::cuda_devices()) {
             Ok(devices) => (devices.into_iter().map(|(gpu, _)| gpu).collect(), None),
             Err(stop) => (Vec::new(), Some(stop.message().to_owned())),
         }
@@ -216,7 +217,7 @@ const HEARTBEAT: Duration = Duration::from_secs(10);
 impl Run {
     fn train(self: &Arc<Self>) -> Result<(), Stop> {
         let spec = &self.request.spec;
-        let memory = Memory::open(spec)?;
+        let memory = Memory::open(spec, self.ranks.own_gpu(spec))?;
         report::check_libtorch()?;
         // Samples must not depend on how many cores there are, nor on who else uses them.
         tch::set_num_threads(1);
@@ -236,10 +237,11 @@ impl Run {
         }
         self.ranks.tell(-1, Activity::Model);
         let limit = self.request.time_limit_seconds.map(Duration::from_secs);
+        let group = self.ranks.connect(spec.backend, memory.device(), limit)?;
         let trainer = Trainer {
             spec,
             ranks: &self.ranks,
-            group: self.ranks.connect(spec.backend, memory.device(), limit)?,
+            group,
             memory,
             progress: self.progress.clone(),
             on_phase: &|step, phase| {
@@ -247,7 +249,8 @@ impl Run {
                 emit(&Event::Phase { rank: self.ranks.rank, step, phase });
             },
         };
-        trainer.run()
+        trainer.run()?;
+        group.map_or(Ok(()), Group::shut_down)
     }
 
     /// Starts what may end the run early, and its heartbeat.

@@ -48,14 +48,14 @@ pub(crate) enum Memory {
 }
 
 impl Memory {
-    /// Opens the device that `spec` asks for. Must be the process's first act that involves libtorch.
+    /// Opens the device that `spec` asks for; of several visible GPUs `own` alone, if it says which. Must be the process's first act that involves libtorch.
     ///
     /// # Errors
     /// No usable GPU, a device model that cannot be, or a host without room for addresses.
-    pub(crate) fn open(spec: &RunSpec) -> Result<Self, Stop> {
+    pub(crate) fn open(spec: &RunSpec, own: Option<u64>) -> Result<Self, Stop> {
         match (spec.device, &spec.device_model) {
             (DeviceKind::Cuda, _) => {
-                native::open_cuda(spec.capacity)?;
+                native::open_cuda(spec.capacity, own)?;
                 CUDA_REFUSALS.store(native::cuda_counters()?.out_of_memory_events, Ordering::Relaxed);
                 CAPACITY.store(spec.capacity.unwrap_or(0), Ordering::Relaxed);
                 if let Some(snapshot) = &spec.snapshot {

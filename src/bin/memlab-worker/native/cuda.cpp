@@ -12,6 +12,9 @@
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <sstream>
+#include <string>
+#include <vector>
 
 namespace memlab {
 namespace {
@@ -74,6 +77,22 @@ void set_allocator_settings(uint64_t capacity) {
   setenv("PYTORCH_CUDA_ALLOC_CONF", text, 1);
 }
 
+// The driver reads which GPUs are visible when it is initialised. Ranks with a GPU each see their own alone, so that it is the
+// first everywhere; a launcher that shows each rank one GPU has done so already.
+void show_only(int32_t own) {
+  std::vector<std::string> visible;
+  if (const char* text = std::getenv("CUDA_VISIBLE_DEVICES")) {
+    std::istringstream names(text);
+    for (std::string name; std::getline(names, name, ',');) {
+      visible.push_back(name);
+    }
+    TORCH_CHECK(!visible.empty(), "CUDA_VISIBLE_DEVICES hides every GPU");
+  }
+  const auto index = static_cast<size_t>(own);
+  const std::string name = visible.empty() ? std::to_string(own) : visible[index % visible.size()];
+  setenv("CUDA_VISIBLE_DEVICES", name.c_str(), 1);
+}
+
 int attribute(int device, int attribute) {
   int value = 0;
   const int error = symbol<int(int*, int, int)>("cudaDeviceGetAttribute")(&value, attribute, device);
@@ -88,8 +107,11 @@ using memlab::guarded;
 
 extern "C" {
 
-int32_t memlab_cuda_open(uint64_t capacity) {
+int32_t memlab_cuda_open(uint64_t capacity, int32_t own) {
   return guarded([&] {
+    if (own >= 0) {
+      memlab::show_only(own);
+    }
     memlab::set_allocator_settings(capacity);
     memlab::library_ = dlopen("libtorch_cuda.so", RTLD_LAZY | RTLD_GLOBAL);
     TORCH_CHECK(memlab::library_ != nullptr, dlerror());

@@ -68,7 +68,7 @@ pub(crate) struct CudaCounters {
 // SAFETY: the declarations are those of shim.h.
 unsafe extern "C" {
     fn memlab_last_error() -> *const c_char;
-    fn memlab_cuda_open(capacity: u64) -> Status;
+    fn memlab_cuda_open(capacity: u64, own: i32) -> Status;
     fn memlab_cuda_out_of_memory_events() -> i64;
     fn memlab_cuda_runtime_version() -> i32;
     fn memlab_libtorch_abi_version() -> u64;
@@ -114,14 +114,15 @@ fn tensor(call: impl FnOnce(Out) -> Status) -> Result<Tensor, Stop> {
     tensor_from(call)?.ok_or_else(|| Stop::Error("libtorch gave no tensor".to_owned()))
 }
 
-/// Opens the CUDA libraries, and lets the allocator reserve at most `capacity` bytes. Must be the process's first act that
-/// involves libtorch.
+/// Opens the CUDA libraries, and lets the allocator reserve at most `capacity` bytes. Of several visible GPUs, `own` says which
+/// is the only one for this process. Must be the process's first act that involves libtorch.
 ///
 /// # Errors
 /// Libraries that are not there, or no usable GPU.
-pub(crate) fn open_cuda(capacity: Option<u64>) -> Result<(), Stop> {
+pub(crate) fn open_cuda(capacity: Option<u64>, own: Option<u64>) -> Result<(), Stop> {
+    let own = own.map_or(-1, |index| i32::try_from(index).unwrap_or(i32::MAX));
     // SAFETY: no pointers.
-    check(unsafe { memlab_cuda_open(capacity.unwrap_or(0)) })
+    check(unsafe { memlab_cuda_open(capacity.unwrap_or(0), own) })
 }
 
 /// Refusals that the CUDA allocator counted; 0 where CUDA is not open.

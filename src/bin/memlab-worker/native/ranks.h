@@ -35,6 +35,12 @@ int32_t memlab_store_add(c10d::Store* store, const char* key, int64_t amount, in
 int32_t memlab_group_gloo(
     c10d::Store* store, int32_t rank, int32_t world_size, int32_t device, int64_t timeout_ms, c10d::ProcessGroup** group);
 
+// The same over NCCL, with one GPU per rank. NCCL connects at the first collective.
+int32_t memlab_group_nccl(
+    c10d::Store* store, int32_t rank, int32_t world_size, int64_t timeout_ms, c10d::ProcessGroup** group);
+// The normal end of a group, once every rank is done with it.
+int32_t memlab_group_shutdown(c10d::ProcessGroup* group);
+
 // ---- the reducer, as torch.nn.parallel.DistributedDataParallel uses it ----
 
 // Verifies that all ranks have the same parameters, and gives everyone those of rank zero.

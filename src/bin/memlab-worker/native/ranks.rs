@@ -41,6 +41,14 @@ unsafe extern "C" {
         timeout_ms: i64,
         group: *mut *mut c_void,
     ) -> Status;
+    fn memlab_group_nccl(
+        store: *mut c_void,
+        rank: i32,
+        world_size: i32,
+        timeout_ms: i64,
+        group: *mut *mut c_void,
+    ) -> Status;
+    fn memlab_group_shutdown(group: *mut c_void) -> Status;
     fn memlab_reducer_open(
         group: *mut c_void,
         parameters: *const *const C_tensor,
@@ -143,17 +151,35 @@ impl Group {
     ///
     /// # Errors
     /// A rank that does not come.
-    pub(crate) fn gloo(
-        store: Store,
-        (rank, world_size): (i32, i32),
-        device: Device,
-        timeout: Duration,
-    ) -> Result<Self, Stop> {
-        let timeout = i64::try_from(timeout.as_millis()).unwrap_or(i64::MAX);
+    pub(crate) fn gloo(store: Store, rank: (i32, i32), device: Device, timeout: Duration) -> Result<Self, Stop> {
+        let ((rank, world_size), timeout) = (rank, milliseconds(timeout));
         // SAFETY: the store is never destroyed.
         handle(|out| unsafe { memlab_group_gloo(store.0.as_ptr(), rank, world_size, device as i32, timeout, out) })
             .map(Self)
     }
+
+    /// Connects the ranks over NCCL, with a GPU for each, at the first collective.
+    ///
+    /// # Errors
+    /// A libtorch without NCCL.
+    pub(crate) fn nccl(store: Store, rank: (i32, i32), timeout: Duration) -> Result<Self, Stop> {
+        let ((rank, world_size), timeout) = (rank, milliseconds(timeout));
+        // SAFETY: the store is never destroyed.
+        handle(|out| unsafe { memlab_group_nccl(store.0.as_ptr(), rank, world_size, timeout, out) }).map(Self)
+    }
+
+    /// Ends what the group does, once every rank is done.
+    ///
+    /// # Errors
+    /// A rank that is gone.
+    pub(crate) fn shut_down(self) -> Result<(), Stop> {
+        // SAFETY: the group is never destroyed.
+        check(unsafe { memlab_group_shutdown(self.0.as_ptr()) })
+    }
+}
+
+fn milliseconds(duration: Duration) -> i64 {
+    i64::try_from(duration.as_millis()).unwrap_or(i64::MAX)
 }
 
 /// Averages gradients over the ranks while backward computes them, as `DistributedDataParallel` does.

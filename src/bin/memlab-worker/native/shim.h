@@ -19,9 +19,10 @@ const char* memlab_last_error(void);
 
 // ---- devices: 0 is CUDA's current device, 1 the modelled GPU ----
 
-// Opens the CUDA libraries, and lets the allocator reserve at most `capacity` bytes (0: no limit of its own). Must be the
-// process's first act that involves libtorch.
-int32_t memlab_cuda_open(uint64_t capacity);
+// Opens the CUDA libraries, and lets the allocator reserve at most `capacity` bytes (0: no limit of its own). Of several visible
+// GPUs, the one numbered `own` becomes the only one, unless it is negative. Must be the process's first act that involves
+// libtorch.
+int32_t memlab_cuda_open(uint64_t capacity, int32_t own);
 int64_t memlab_cuda_out_of_memory_events(void);
 // As cudaRuntimeGetVersion: 13000 is 13.0. 0 where there is none.
 int32_t memlab_cuda_runtime_version(void);

@@ -144,6 +144,17 @@ pub(super) fn sweep(
     Ok(Sent::Followed(ending))
 }
 
+/// Refuses to run here what may be in the queue of a cluster.
+pub(super) fn refuse_while_queued(folder: &ResultsFolder) -> Result<(), Diagnostic> {
+    let mut slurm = Slurm::open(folder)?;
+    if !slurm.is_submitted() || !slurm.settled()?.iter().any(|standing| standing.in_flight) {
+        return Ok(());
+    }
+    let path = folder.path().display();
+    Err(Diagnostic::error(format!("runs of {path} are in the queue of a cluster"))
+        .help(format!("follow them with --slurm --submit, or end them with `memlab cancel {path}`")))
+}
+
 /// Takes the runs out of the jobs that an earlier submission still has in the queue, and gives them.
 fn in_flight(
     slurm: &mut Slurm<'_>,

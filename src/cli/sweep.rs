@@ -175,6 +175,7 @@ impl Request<'_> {
         console: &mut Console,
     ) -> Result<Executed, Stop> {
         let (folder, lock, plan, jobs) = self.open(experiment, &machine.host(), Some(&machine.probe), console)?;
+        slurm::refuse_while_queued(&folder)?;
         let limits = Limits { jobs: self.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
         let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
         let collation = Collation::of_plan(&folder, plan)?;

@@ -119,6 +119,12 @@ impl<'a> Slurm<'a> {
         self.entries.iter().any(|entry| entry.record.closed.is_none())
     }
 
+    /// Whether something was submitted, as far as is known, and not all of it is over.
+    pub fn is_submitted(&self) -> bool {
+        let submitted = |record: &SlurmArray| record.job.is_some() || record.intended_at.is_some();
+        self.entries.iter().any(|entry| entry.record.closed.is_none() && submitted(&entry.record))
+    }
+
     /// Arrays for these runs. Nothing is written.
     ///
     /// # Errors
@@ -288,13 +294,18 @@ impl<'a> Slurm<'a> {
                 continue;
             }
             if record.job.is_none() {
-                // A script that may yet be submitted by hand is left alone. An intent without a job is settled once and for all.
-                let Some(intended) = record.intended_at.as_deref() else { continue };
-                let age = seconds_since(intended).map_or(LOST_ANSWER, Duration::from_secs);
-                record.job =
-                    submit::find(record, &mut self.queue, LOST_ANSWER.saturating_sub(age), &mut Pauses::new())?;
-                if record.job.is_none() {
-                    record.closed = Some("Slurm never had it".to_owned());
+                match record.intended_at.as_deref() {
+                    // A script that nobody submitted: what it was for is submitted now.
+                    None => record.closed = Some("replaced by a later submission".to_owned()),
+                    // An intent without a job is settled once and for all.
+                    Some(intended) => {
+                        let age = seconds_since(intended).map_or(LOST_ANSWER, Duration::from_secs);
+                        let wait = LOST_ANSWER.saturating_sub(age);
+                        record.job = submit::find(record, &mut self.queue, wait, &mut Pauses::new())?;
+                        if record.job.is_none() {
+                            record.closed = Some("Slurm never had it".to_owned());
+                        }
+                    }
                 }
             } else if !record.tasks.iter().flatten().any(|run_id| open.contains(run_id.as_str())) {
                 record.closed = Some("over".to_owned());

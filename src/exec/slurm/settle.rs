@@ -53,6 +53,17 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
         }
         None => None,
     };
+    // Some clusters call a job FAILED that they ended for its memory, and say why only in its log.
+    let out_of_memory = match (evidence.own, verdict) {
+        (State::Ended { outcome, .. }, Some(_)) if is_from_outside(*outcome) || *outcome == Outcome::Error => {
+            memory_limit(evidence.log)
+        }
+        (State::Running(_) | State::Missing, Some(_)) => memory_limit(evidence.log),
+        _ => None,
+    };
+    if let (Some(said), Some((seen, _))) = (out_of_memory, verdict) {
+        return Decision::Write(Outcome::HostOom, format!("{}: {said}", describe(seen)));
+    }
     match (evidence.own, verdict) {
         (State::Ended { outcome: Outcome::Ok, .. }, Some((seen, Verdict::Ended(Outcome::HostOom))))
             if evidence.runs == 1 =>
@@ -94,6 +105,13 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
 /// Whether a run that says this of itself only knows that somebody ended it.
 fn is_from_outside(outcome: Outcome) -> bool {
     matches!(outcome, Outcome::Cancelled | Outcome::Killed)
+}
+
+/// What Slurm's own process on the node said about the job's memory, at the end of the task's log.
+fn memory_limit(log: &Path) -> Option<String> {
+    const WORDS: [&str; 4] = ["exceeded memory limit", "job memory limit", "oom_kill", "Out Of Memory"];
+    let said = last_lines(log, 5);
+    said.into_iter().find(|line| line.starts_with("slurmstepd") && WORDS.iter().any(|word| line.contains(word)))
 }
 
 fn describe(seen: &Sighting) -> String {
@@ -165,6 +183,28 @@ mod tests {
             (Outcome::Cancelled, "CANCELLED by 0", Err(Decision::Keep)),
         ] {
             assert_eq!(written(&ended(own), Some(&seen(word)), true), outcome, "{own} and {word}");
+        }
+    }
+
+    #[test]
+    fn a_memory_limit_that_only_the_log_knows_of_is_host_oom() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("log");
+        let word = "slurmstepd-n1: error: StepId=2.batch exceeded memory limit (110 > 104), being killed";
+        std::fs::write(&log, format!("run-x begins\n{word}\n")).unwrap();
+        let failed = seen("FAILED");
+        for (own, expected) in [
+            (State::Missing, Some(Outcome::HostOom)),
+            (ended(Outcome::Killed), Some(Outcome::HostOom)),
+            (ended(Outcome::Ok), None),
+            (ended(Outcome::Timeout), None),
+        ] {
+            let evidence = Evidence { own: &own, seen: Some(&failed), runs: 1, waited: true, silent: None, log: &log };
+            let outcome = match decide(&evidence) {
+                Decision::Write(outcome, _) => Some(outcome),
+                _ => None,
+            };
+            assert_eq!(outcome, expected, "{own:?}");
         }
     }
 

@@ -87,18 +87,19 @@ fn check(schema: &Value, value: &Value, at: &str) -> Vec<String> {
     for (key, rule) in schema.as_object().unwrap() {
         match key.as_str() {
             "$schema" | "title" | "description" | "examples" | "default" => {}
-            "type" => refuse(
-                match rule.as_str().unwrap() {
-                    "object" => !value.is_object(),
-                    "array" => !value.is_array(),
-                    "string" => !value.is_string(),
-                    "integer" => !value.is_i64() && !value.is_u64(),
-                    "number" => !value.is_number(),
-                    "boolean" => !value.is_boolean(),
+            "type" => {
+                let is = |name: &Value| match name.as_str().unwrap() {
+                    "object" => value.is_object(),
+                    "array" => value.is_array(),
+                    "string" => value.is_string(),
+                    "integer" => value.is_i64() || value.is_u64(),
+                    "number" => value.is_number(),
+                    "boolean" => value.is_boolean(),
+                    "null" => value.is_null(),
                     other => panic!("type {other}"),
-                },
-                "type",
-            ),
+                };
+                refuse(!rule.as_array().map_or_else(|| is(rule), |names| names.iter().any(is)), "type");
+            }
             "enum" => refuse(!rule.as_array().unwrap().contains(value), "enum"),
             "minimum" => refuse(value.as_f64().is_some_and(|value| value < rule.as_f64().unwrap()), "minimum"),
             "maximum" => refuse(value.as_f64().is_some_and(|value| value > rule.as_f64().unwrap()), "maximum"),
@@ -144,6 +145,34 @@ fn is_a_name(name: &str) -> bool {
     name.chars().next().is_some_and(|first| first.is_ascii_alphanumeric())
         && name.chars().all(allowed)
         && name.len() <= 64
+}
+
+#[test]
+fn the_verdict_documents_have_their_schema() {
+    let folder = Folder::new();
+    folder.write(
+        "demo.toml",
+        "name = \"demo\"\n[base]\ncase = \"alpha\"\n[sweep]\nbatch_size = [1, 2, 3]\n[baseline]\ntolerance = 0\n\
+         [[hypothesis]]\nclaim = \"a\"\nindicator = \"maximum_peak_allocated_mib\"\nalong = \"batch_size\"\n\
+         trend = \"linear\"\nknown_failure = { reason = \"none\" }\n\
+         [[hypothesis]]\nclaim = \"b\"\noutcome = \"oom\"\n",
+    );
+    let schema = json_text(&folder.memlab(&["schema", "verdicts"]).expect(0).stdout);
+    folder.with_worker(&["sweep", "demo.toml"]).expect(1);
+    folder.with_worker(&["check", "--save-baseline", "demo.toml"]).expect(1);
+    // A run that the baseline does not have, and one that fails.
+    folder.write("demo.toml", &folder.read("demo.toml").replace("[1, 2, 3]", "[1, 2, 5]\nseed = [1234, 101]"));
+    let done = folder.with_worker(&["check", "--format", "json", "demo.toml"]).expect(4);
+    for text in [folder.read("runs/demo/verdicts.json"), done.stdout] {
+        let document = json_text(&text);
+        let problems = check(&schema, &document, "");
+        assert!(problems.is_empty(), "{problems:?}");
+        assert!(!document["experiments"][0]["baseline"]["changes"].as_array().unwrap().is_empty());
+    }
+}
+
+fn json_text(text: &str) -> Value {
+    serde_json::from_str(text).unwrap()
 }
 
 #[test]

@@ -4,6 +4,7 @@
 //! what depends on it is undecided, neither supported nor refuted. Everything here is arithmetic on a [`crate::collate::Collation`];
 //! nothing is read, run or printed, and nothing says why a case behaves as it does.
 
+mod baseline;
 mod exit;
 mod hypothesis;
 mod judge;
@@ -12,6 +13,7 @@ mod series;
 mod stats;
 mod words;
 
+pub use baseline::{Baseline, BaselineRun, BaselineTrend, baseline_name, without};
 pub use exit::exit;
 pub use judge::{Terms, document, judge};
 pub use stats::{Fit, fit};

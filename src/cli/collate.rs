@@ -89,7 +89,7 @@ pub(super) fn tables(
 }
 
 /// The exit code that the runs deserve: 4 where one failed or is missing, 5 where a report is damaged.
-fn of_runs(collation: &Collation) -> Exit {
+pub(super) fn of_runs(collation: &Collation) -> Exit {
     let damaged = if collation.damaged.is_empty() { Exit::Success } else { Exit::Undecided };
     let failed = if collate::is_complete(&collation.rows) { Exit::Success } else { Exit::RunFailed };
     failed.worst(damaged)

@@ -77,6 +77,11 @@ impl Console {
         }
     }
 
+    /// Prints commands to whoever runs this one, such as a CI job: lines of standard error, also under `--quiet`.
+    pub(super) fn command(&mut self, text: &str) {
+        let _ = self.stderr.write_all(text.as_bytes());
+    }
+
     /// Shows an error, or a warning unless `--quiet`.
     pub(super) fn diagnostic(&mut self, diagnostic: &Diagnostic) {
         if diagnostic.severity == Severity::Error || !self.quiet {

@@ -31,7 +31,7 @@ impl Format {
     /// The verdicts on one experiment, for people.
     pub(super) fn verdicts(self, judged: &Judged) -> String {
         match self {
-            Format::Markdown => render::verdicts_markdown(judged, 2),
+            Format::Markdown => render::verdicts_markdown(judged, 3),
             Format::Table | Format::Csv | Format::Json => render::verdicts(judged),
         }
     }

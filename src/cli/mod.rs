@@ -5,6 +5,7 @@
 
 mod axes;
 mod cancel;
+mod check;
 mod collate;
 mod compare;
 mod completions;
@@ -66,6 +67,8 @@ struct Common {
 enum Command {
     /// Run an experiment, and tabulate it
     Sweep(sweep::Args),
+    /// Run an experiment again, and judge it: for CI
+    Check(check::Args),
     /// Run once, with the exercise's options
     Run(run::Args),
     /// Find the largest value of an axis that fits into memory
@@ -110,6 +113,7 @@ pub fn main() -> Exit {
     let mut console = Console::new(cli.common.quiet, cli.common.color);
     let done = match cli.command {
         Command::Sweep(args) => sweep::run(&args, &mut console),
+        Command::Check(args) => check::run(&args, &mut console),
         Command::Run(args) => run::run(&args, &mut console),
         Command::Limit(args) => limit::run(&args, &mut console),
         Command::Compare(args) => compare::run(&args, &mut console),

@@ -1,10 +1,12 @@
 //! One output format per file. Everything here turns data into text; nothing prints.
 
+mod annotations;
 mod csv;
 mod diagnostic;
 mod figures;
 mod html;
 mod json;
+mod junit;
 mod markdown;
 mod page;
 mod sparkline;
@@ -15,10 +17,12 @@ mod verdict_markdown;
 mod verdict_table;
 
 pub use self::csv::csv;
+pub use annotations::annotations;
 pub use diagnostic::diagnostic;
 pub use figures::figures;
 pub use html::{Page, Recording, html};
 pub use json::json;
+pub use junit::junit;
 pub use markdown::markdown;
 pub use page::page;
 pub use sparkline::sparkline;

@@ -59,8 +59,6 @@ impl Ranks {
     /// # Errors
     /// A launcher that says only half of it, or something else than the run asks for.
     pub(crate) fn new(spec: &RunSpec, variable: impl Fn(&str) -> Option<String>) -> Result<Self, String> {
-        const LAUNCHER: [&str; 3] = ["RANK", "LOCAL_RANK", "WORLD_SIZE"];
-        const SLURM: [&str; 3] = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"];
         let variable = |name: &str| variable(name).filter(|value| !value.is_empty());
         let number = |name: &str| -> Result<Option<u64>, String> {
             let Some(text) = variable(name) else { return Ok(None) };

@@ -29,7 +29,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use memlab::exit::Exit;
 use memlab::protocol::{
-    Activity, DeviceKind, Event, Outcome, Phase, Probe, RankReport, Report, Request, SCHEMA_VERSION, Status,
+    Activity, DeviceKind, Event, Outcome, Phase, Precision, Probe, RankReport, Report, Request, SCHEMA_VERSION, Status,
 };
 use memlab::store;
 
@@ -222,9 +222,11 @@ impl Run {
         // Samples must not depend on how many cores there are, nor on who else uses them.
         tch::set_num_threads(1);
         let gpu = match spec.device {
-            DeviceKind::Cuda => native::cuda_devices()?.into_iter().next().map(|(gpu, driver)| (gpu.name, driver)),
+            DeviceKind::Cuda => native::cuda_devices()?.into_iter().next(),
             DeviceKind::Cpu => None,
         };
+        let capability = gpu.as_ref().map(|(gpu, _)| gpu.compute_capability);
+        let gpu = gpu.map(|(gpu, driver)| (gpu.name, driver));
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some((memory, gpu));
         self.ranks.meet()?;
         if self.ranks.are_several() {
@@ -236,6 +238,15 @@ impl Run {
             });
         }
         self.ranks.tell(-1, Activity::Model);
+        // Ranks agree on this as on everything: one that cannot go on ends them all.
+        if spec.precision == Precision::Bf16
+            && let Some([major, minor]) = capability
+            && major < 8
+        {
+            return Err(Stop::Error(format!(
+                "the GPU has no bf16 (its compute capability is {major}.{minor}, and 8.0 is needed): use precision = \"fp32\""
+            )));
+        }
         let limit = self.request.time_limit_seconds.map(Duration::from_secs);
         let group = self.ranks.connect(spec.backend, memory.device(), limit)?;
         let trainer = Trainer {

@@ -22,7 +22,6 @@ mod training;
 
 use std::io::{BufRead, Read, Write};
 use std::path::{Path, PathBuf};
-use std::process::ExitCode;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -61,13 +60,24 @@ enum Command {
     Probe,
 }
 
-fn main() -> ExitCode {
+fn main() -> ! {
     let started = Instant::now();
     let exit = match Arguments::parse().command {
         Command::Run { request } => run(request.as_deref(), started),
         Command::Probe => probe(),
     };
-    ExitCode::from(exit.code())
+    leave(exit)
+}
+
+/// Ends the process at once. What is ours is written by then, and libtorch's own farewell, which takes every operator out of its
+/// registry again, costs a third as much as loading it, while other threads may still be using it.
+fn leave(exit: Exit) -> ! {
+    let _ = std::io::stdout().flush();
+    // SAFETY: takes a number, and does not return.
+    #[expect(unsafe_code, reason = "the standard library has no way out that leaves the handlers of C++ alone")]
+    unsafe {
+        nix::libc::_exit(i32::from(exit.code()))
+    }
 }
 
 /// Says something on standard error, which the runner keeps as the run's log.
@@ -307,7 +317,7 @@ impl Run {
         self.ranks.hurry();
         let exit = self.finish(outcome, Some(Stop::Error(why.to_owned())));
         // The training thread may be deep in a kernel: nothing waits for it.
-        std::process::exit(i32::from(exit.code()));
+        leave(exit);
     }
 
     /// Writes report and status; of several that come here, the first.

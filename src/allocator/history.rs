@@ -56,6 +56,11 @@ impl Action {
         }
     }
 
+    /// Whether it is about a segment rather than a block.
+    pub fn is_of_segment(self) -> bool {
+        matches!(self, Action::SegmentAlloc | Action::SegmentFree | Action::SegmentMap | Action::SegmentUnmap)
+    }
+
     /// The action of a name in a snapshot.
     pub fn from_name(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|action| action.name() == name)

@@ -15,6 +15,9 @@ use crate::snapshot::model::{Entry, Segment as RecordedSegment};
 use super::UNKNOWN_TOTAL;
 use super::damage::{self, Damage};
 
+/// How far a range of addresses reaches, at least.
+pub(super) const RANGE: u64 = UNKNOWN_TOTAL + UNKNOWN_TOTAL / 8;
+
 /// What was there before the first entry.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Initial {
@@ -26,8 +29,17 @@ pub struct Initial {
     pub without_history: u64,
     /// Large blocks whose slack is not known, and taken for none.
     pub assumed_sizes: u64,
-    /// Where each lane's expandable range begins: the lowest address that was ever mapped.
-    ranges: BTreeMap<(StreamId, bool), Address>,
+    /// Expandable ranges.
+    ranges: Vec<Range>,
+}
+
+/// A range of addresses of an expandable segment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Range {
+    /// The lowest address that was ever mapped.
+    base: Address,
+    /// What is mapped at the start, by address.
+    stretches: Vec<Segment>,
 }
 
 #[derive(Debug, Clone, Copy)]
@@ -63,7 +75,7 @@ impl Initial {
     fn infer(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
         let mut stretches = Stretches::default();
         let mut held: BTreeMap<Address, Held> = BTreeMap::new();
-        let mut ranges: BTreeMap<(StreamId, bool), Address> = BTreeMap::new();
+        let mut pools = None;
         for segment in last {
             let (stream, is_small, is_expandable) = (segment.stream, segment.is_small, segment.is_expandable);
             stretches.add(segment.address, Stretch { size: segment.total_size, stream, is_small, is_expandable });
@@ -92,35 +104,47 @@ impl Initial {
                 Action::SegmentAlloc | Action::SegmentMap => stretches.remove(entry.address, entry.size),
                 Action::SegmentFree => stretches.add(entry.address, fixed),
                 Action::SegmentUnmap => {
-                    // Small ranges grow by 2 MiB, large ones by more: a neighbour tells, or else the size.
-                    let is_small = stretches.near(entry.address, entry.size).unwrap_or(is_small);
+                    let is_small = pools
+                        .get_or_insert_with(|| PoolsByAddress::new(entries, last, settings))
+                        .is_small(entry.address, entry.size);
                     stretches.add(entry.address, Stretch { is_small, is_expandable: true, ..fixed });
                 }
                 Action::Snapshot | Action::Oom => {}
             }
         }
-        let mut initial = Initial { ranges: BTreeMap::new(), ..Initial::default() };
+        let mut initial = Initial::default();
         initial.freed_later = held.values().filter(|block| block.freed_later).count() as u64;
         initial.without_history = held.len() as u64 - initial.freed_later;
         let slack = Slack::find(entries, &held, &stretches, settings);
         for (&address, stretch) in &stretches.0 {
             let segment = tile(address, *stretch, &held, &slack, settings, &mut initial.assumed_sizes);
             if stretch.is_expandable {
-                let base = ranges.entry((stretch.stream, stretch.is_small)).or_insert(address);
-                *base = address.min(*base);
+                initial.add_stretch(&segment);
             }
             initial.segments.push(segment);
         }
         // Memory may be mapped later below what is mapped now.
         for entry in entries.iter().filter(|entry| entry.action == Action::SegmentMap) {
-            for ((stream, _), base) in &mut ranges {
-                if *stream == entry.stream && entry.address < *base && *base - entry.address < UNKNOWN_TOTAL / 8 {
-                    *base = entry.address;
+            for range in &mut initial.ranges {
+                let below = range.base.checked_sub(entry.address).is_some_and(|distance| distance < UNKNOWN_TOTAL / 8);
+                if below && range.stretches[0].stream == entry.stream {
+                    range.base = entry.address;
                 }
             }
         }
-        initial.ranges = ranges;
         initial
+    }
+
+    fn add_stretch(&mut self, stretch: &Segment) {
+        let same = |range: &&mut Range| {
+            let first = &range.stretches[0];
+            (first.stream, first.is_small) == (stretch.stream, stretch.is_small)
+                && stretch.address + stretch.total_size - range.base <= UNKNOWN_TOTAL
+        };
+        match self.ranges.iter_mut().find(same) {
+            Some(range) => range.stretches.push(stretch.clone()),
+            None => self.ranges.push(Range { base: stretch.address, stretches: vec![stretch.clone()] }),
+        }
     }
 
     /// Whether the history begins at process start.
@@ -139,10 +163,9 @@ impl Initial {
         for segment in self.segments.iter().filter(|segment| !segment.is_expandable) {
             device.adopt(segment.address, segment.total_size);
         }
-        for (&(stream, small), &base) in &self.ranges {
-            let stretches = self.segments.iter().filter(|segment| segment.is_expandable);
-            let own = stretches.filter(|segment| (segment.stream, segment.is_small) == (stream, small));
-            device.adopt_range(base, 2 * UNKNOWN_TOTAL, own.map(|segment| segment.total_size).sum());
+        for range in &self.ranges {
+            let mapped = range.stretches.iter().map(|stretch| stretch.total_size).sum();
+            device.adopt_range(range.base, 2 * RANGE, mapped);
         }
         device
     }
@@ -152,15 +175,9 @@ impl Initial {
         for segment in self.segments.iter().filter(|segment| !segment.is_expandable) {
             allocator.restore_segment(segment);
         }
-        for (&(stream, small), &base) in &self.ranges {
-            let stretches: Vec<Segment> = self
-                .segments
-                .iter()
-                .filter(|segment| segment.is_expandable && (segment.stream, segment.is_small) == (stream, small))
-                .cloned()
-                .collect();
-            let page = allocator.settings().page_size(small);
-            allocator.restore_range(base, UNKNOWN_TOTAL.next_multiple_of(page), &stretches);
+        for Range { base, stretches } in &self.ranges {
+            let page = allocator.settings().page_size(stretches[0].is_small);
+            allocator.restore_range(*base, RANGE.next_multiple_of(page), stretches);
         }
     }
 
@@ -208,12 +225,30 @@ impl Stretches {
             self.0.insert(end, Stretch { size: stretch_end - end, ..stretch });
         }
     }
+}
 
-    /// Whether the stretch beside these addresses belongs to the small pool; None where there is none.
-    fn near(&self, address: Address, size: u64) -> Option<bool> {
-        let before = self.0.range(..address).next_back().filter(|(start, found)| *start + found.size == address);
-        let after = self.0.get_key_value(&(address + size));
-        before.or(after).filter(|(_, found)| found.is_expandable).map(|(_, found)| found.is_small)
+/// To which pool the addresses of expandable segments belong: that of the nearest block, because ranges lie far apart.
+struct PoolsByAddress {
+    by_address: BTreeMap<Address, bool>,
+    large_page: u64,
+}
+
+impl PoolsByAddress {
+    fn new(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
+        let is_small = |size: u64| settings.round(size) <= SMALL_SIZE;
+        let blocks = entries.iter().filter(|entry| matches!(entry.action, Action::Alloc | Action::FreeCompleted));
+        let blocks = blocks.map(|entry| (entry.address, is_small(entry.size)));
+        let segments = last.iter().map(|segment| (segment.address, segment.is_small));
+        Self { by_address: blocks.chain(segments).collect(), large_page: settings.page_size(false) }
+    }
+
+    fn is_small(&self, address: Address, size: u64) -> bool {
+        let before = self.by_address.range(..=address).next_back();
+        let after = self.by_address.range(address..).next();
+        let near = before.into_iter().chain(after).filter(|(other, _)| other.abs_diff(address) < UNKNOWN_TOTAL / 16);
+        // Without a block anywhere near: large ranges grow by large pages.
+        near.min_by_key(|(other, _)| other.abs_diff(address))
+            .map_or(!size.is_multiple_of(self.large_page), |(_, small)| *small)
     }
 }
 

@@ -14,6 +14,8 @@ mod initial;
 mod limit;
 mod program;
 mod recorded;
+#[cfg(test)]
+mod tests;
 mod what_if;
 
 pub use damage::Damage;

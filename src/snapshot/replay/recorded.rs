@@ -117,11 +117,7 @@ impl Replay<'_> {
         while at < self.entries.len() {
             // Entries that belong to the operation which ends the window, or to a call that left no entry of its own.
             let start = at;
-            while self.entries.get(at).is_some_and(|entry| {
-                !matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested | Action::Snapshot)
-            }) {
-                at += 1;
-            }
+            at += self.entries[at..].iter().take_while(|entry| !is_operation(entry)).count();
             match self.entries.get(at) {
                 Some(entry) if matches!(entry.action, Action::Alloc | Action::Oom) => {
                     self.request(start, at);
@@ -142,10 +138,11 @@ impl Replay<'_> {
     /// A free, and its completion if that follows at once. Returns what comes next.
     fn free(&mut self, at: usize) -> usize {
         let address = self.entries[at].address;
-        let completed = self
+        let adjacent = self
             .entries
             .get(at + 1)
             .is_some_and(|next| next.action == Action::FreeCompleted && next.address == address);
+        let completed = adjacent && !self.was_waited_for(at);
         let number = self.number(address);
         let place = self.places.get(&address).copied().unwrap_or(address);
         self.allocator.device_mut().open(at, at + 1);
@@ -168,6 +165,31 @@ impl Replay<'_> {
             return at + 2;
         }
         at + 1
+    }
+
+    /// Whether a free whose completion follows at once was completed by the request after it all the same: that shows
+    /// when the request needed new memory although the block would have served it.
+    fn was_waited_for(&self, at: usize) -> bool {
+        let rest = &self.entries[at + 2..];
+        let Some(length) = rest.iter().position(is_operation) else { return false };
+        let (window, request) = (&rest[..length], &rest[length]);
+        let needed_memory = request.action == Action::Oom || window.iter().any(|entry| entry.action.is_of_segment());
+        if !needed_memory || !matches!(request.action, Action::Alloc | Action::Oom) {
+            return false;
+        }
+        let place = self.places.get(&self.entries[at].address).copied().unwrap_or_default();
+        // Fewer differences are better, and what does not need a cache that happened to be emptied.
+        let fault = |later: bool| {
+            let mut model = self.allocator.clone();
+            if later {
+                let _ = model.record_stream(place, OTHER_STREAM);
+            }
+            let _ = model.free(place);
+            let (differences, explanation) = self.explain(&model, if later { at + 1 } else { at + 2 }, at + 2 + length);
+            (differences, explanation.emptied)
+        };
+        let at_once = fault(false);
+        at_once > (0, false) && fault(true) < at_once
     }
 
     /// Entries with no request behind them: streams finished, or the cache was emptied.
@@ -203,29 +225,36 @@ impl Replay<'_> {
         }
     }
 
-    fn request(&mut self, start: usize, at: usize) {
+    /// The best explanation of the entries `start..at` before a request, with the differences that it leaves.
+    fn explain(&self, model: &Model<'_>, start: usize, at: usize) -> (u64, Explanation) {
         let window = &self.entries[start..at];
         let leading = window.iter().take_while(|entry| entry.action == Action::FreeCompleted).count();
-        let plain = window.iter().all(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
         let obvious = Explanation { completed: leading, emptied: false };
-        let explanation = if plain {
-            obvious
-        } else {
-            let others = [Explanation { completed: 0, emptied: true }]
-                .into_iter()
-                .chain((0..leading).rev().map(|completed| Explanation { completed, emptied: false }));
-            let mut best = (u64::MAX, obvious);
-            for explanation in std::iter::once(obvious).chain(others.take(ATTEMPTS)) {
-                let mut trial = self.allocator.clone();
-                let _ = attempt(self.entries, &self.places, &mut trial, start, at, explanation);
-                if trial.device().mismatches < best.0 {
-                    best = (trial.device().mismatches, explanation);
-                }
-                if best.0 == 0 {
-                    break;
-                }
+        // A cache that was emptied just before it would have been anyway comes last.
+        let waited = (0..leading).take(ATTEMPTS).map(|completed| Explanation { completed, emptied: false });
+        let others = waited.chain([Explanation { completed: 0, emptied: true }]);
+        let mut best = (u64::MAX, obvious);
+        for explanation in std::iter::once(obvious).chain(others) {
+            let mut trial = model.clone();
+            let _ = attempt(self.entries, &self.places, &mut trial, start, at, explanation);
+            if trial.device().mismatches < best.0 {
+                best = (trial.device().mismatches, explanation);
             }
-            best.1
+            if best.0 == 0 {
+                break;
+            }
+        }
+        best
+    }
+
+    fn request(&mut self, start: usize, at: usize) {
+        let window = &self.entries[start..at];
+        // Without a release or a completion there is nothing to explain.
+        let plain = window.iter().all(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
+        let explanation = if plain {
+            Explanation { completed: 0, emptied: false }
+        } else {
+            self.explain(&self.allocator, start, at).1
         };
         if explanation.emptied {
             self.program.operations.push(Operation::EmptyCache);
@@ -256,6 +285,12 @@ impl Replay<'_> {
                 self.numbers.insert(entry.address, number);
                 self.program.blocks += 1;
                 self.program.operations.push(Operation::Malloc { size, stream });
+            }
+        }
+        // What this request waited for has finished by now, also where it would not have had to wait.
+        for entry in window.iter().filter(|entry| entry.action == Action::FreeCompleted).skip(explanation.completed) {
+            if let Some(&number) = self.numbers.get(&entry.address) {
+                self.program.operations.push(Operation::Complete(number));
             }
         }
     }
@@ -322,4 +357,9 @@ fn attempt(
         _ => {}
     }
     place
+}
+
+/// Whether an entry begins or is an operation of the program; the others belong to the operation after them.
+fn is_operation(entry: &Entry) -> bool {
+    matches!(entry.action, Action::Alloc | Action::Oom | Action::FreeRequested | Action::Snapshot)
 }

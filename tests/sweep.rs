@@ -229,7 +229,7 @@ fn kill_9_at_any_moment_loses_at_most_the_runs_in_flight() {
     let names: Vec<_> = left.map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(
         names.len(),
-        8 + ["plan.json", "results.csv", "samples.csv", "comparison.md", ".lock"].len(),
+        8 + ["plan.json", "results.csv", "samples.csv", "comparison.md", "report.html", "figures", ".lock"].len(),
         "{names:?}"
     );
 }

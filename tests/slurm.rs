@@ -179,7 +179,7 @@ mod needs_slurm {
     #[test]
     fn every_way_to_fail_has_its_outcome_and_can_be_tried_again() {
         let cluster = Cluster::start();
-        let needs = "[run]\ntimeout = \"3s\"\n[slurm]\nmem = \"100MiB\"\n[[slurm.override]]\nwhere = { seed = 3 }\nmem = \"200MiB\"";
+        let needs = "[run]\ntimeout = \"15s\"\n[slurm]\nmem = \"100MiB\"\n[[slurm.override]]\nwhere = { seed = 3 }\nmem = \"200MiB\"";
         let folder = folder("[3, 101, 103, 104, 115]", needs);
         let done = cluster.memlab(&folder, &SWEEP).expect(4);
         let outcome = |seed| status(&folder, seed)["outcome"].as_str().unwrap().to_owned();
@@ -191,7 +191,7 @@ mod needs_slurm {
 
         // Only what is asked for is sent again, with more of what it lacked; the first attempt is kept.
         let again = ["sweep", "--slurm", "--submit", "--poll", "1", "--retry", "host_oom"];
-        let args = [&again[..], &["--set", "slurm.mem=3GiB", "--set", "run.timeout=20s", "demo.toml"]].concat();
+        let args = [&again[..], &["--set", "slurm.mem=3GiB", "demo.toml"]].concat();
         cluster.memlab(&folder, &args).expect(4);
         assert_eq!(outcome(115), "timeout", "it sleeps for a minute once it has its memory");
         assert_eq!(status(&folder, 115)["attempt"], 2);
@@ -292,15 +292,16 @@ mod needs_slurm {
     fn a_controller_that_is_away_is_waited_for() {
         let cluster = Cluster::start();
         let folder = folder("[117, 1, 2]", "[slurm]\nthrottle = 1");
-        let follower = cluster.start_memlab(&folder, &SWEEP);
+        let said = std::fs::File::create(folder.path().join("said")).unwrap();
+        let mut follower = cluster.command(&folder, &SWEEP).stdout(Stdio::null()).stderr(said).spawn().unwrap();
         wait_until("the first run starts", || run_exists(&folder, 117));
         cluster.call(&["controller", "stop"]);
-        std::thread::sleep(Duration::from_secs(4));
+        // squeue has patience of its own.
+        wait_until("memlab notices", || folder.read("said").contains("does not answer"));
         cluster.call(&["controller", "start"]);
-        let done = Done::of(follower.wait_with_output().unwrap()).expect(0);
-        assert!(done.stderr.contains("3 runs: 3 ok"), "{}", done.stderr);
-        assert!(done.stderr.contains("does not answer"), "{}", done.stderr);
-        assert!(done.stderr.contains("answers again"), "{}", done.stderr);
+        assert!(follower.wait().unwrap().success(), "{}", folder.read("said"));
+        let said = folder.read("said");
+        assert!(said.contains("answers again") && said.contains("3 runs: 3 ok"), "{said}");
     }
 
     #[test]

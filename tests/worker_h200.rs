@@ -1,4 +1,4 @@
-//! The modelled GPU against reports measured on an H200: those of the exercise's reference script (`tests/data/reports`) and
+//! The modelled GPU against reports measured on an H200: those of the exercise's reference script (`tests/data/reference`) and
 //! those of memlab's own CUDA runs (`tests/data/h200`), which add presets, batches and precisions that nothing was fitted to.
 //!
 //! Every report becomes one run of a single allocation-only sweep.
@@ -108,7 +108,7 @@ fn largest_difference(expected: &Report, found: &Report) -> f64 {
 
 #[test]
 fn every_sample_of_the_reference_is_equal_to_the_byte() {
-    let recorded = recorded("reports");
+    let recorded = recorded("reference");
     assert!(recorded.len() >= 16, "reports are missing");
     let modelled = modelled(&recorded, false);
     assert_eq!(differing_samples(&recorded, &modelled), BTreeMap::new());
@@ -130,7 +130,7 @@ fn unseen_presets_batches_and_precisions_are_held_to_the_same_bounds() {
 
 #[test]
 fn a_computing_run_has_the_same_samples_and_the_gpus_loss() {
-    let mut recorded = recorded("reports");
+    let mut recorded = recorded("reference");
     recorded.retain(|name, _| matches!(name.as_str(), "alpha-small-b1-s6-fp32" | "gamma-small-b2-s3-fp32"));
     assert_eq!(recorded.len(), 2);
     let modelled = modelled(&recorded, true);

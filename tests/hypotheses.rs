@@ -232,7 +232,7 @@ fn a_prediction_is_told_from_what_was_written_afterwards() {
     assert!(done.stdout.contains("written before the first result"), "{}", done.stdout);
     // Results of another day.
     let runs = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
-    for run in runs.filter(|path| path.is_dir()) {
+    for run in runs.filter(|path| path.join("status.json").exists()) {
         let path = run.join("status.json");
         let mut status: Value = serde_json::from_str(&std::fs::read_to_string(&path).unwrap()).unwrap();
         status["ended_at"] = "2020-01-01T00:00:00Z".into();

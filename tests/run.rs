@@ -155,7 +155,7 @@ fn the_doctor_describes_the_gpu_at_hand() {
     folder.write(
         "x.toml",
         &format!(
-            "name = \"x\"\n[base]\ncase = \"alpha\"\ndevice = \"cpu\"\ndevice_model = \"stand-in\"\n{}",
+            "name = \"x\"\n[base]\ncase = \"alpha\"\ndevice = \"cpu\"\ndevice_model = \"measured-stand-in\"\n{}",
             done.stdout
         ),
     );

@@ -49,7 +49,7 @@ fn command(folder: &Folder, args: &[&str]) -> std::process::Command {
 /// The only run's folder.
 fn run_folder(folder: &Folder) -> std::path::PathBuf {
     let mut entries = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
-    entries.find(|path| path.is_dir() && !path.ends_with("figures")).unwrap()
+    entries.find(|path| path.join("status.json").exists()).unwrap()
 }
 
 fn json(path: &std::path::Path) -> serde_json::Value {

@@ -69,7 +69,7 @@ pub(crate) fn merge(world_size: u64, parts: &BTreeMap<u64, Part>, seen: &BTreeMa
         report.outcome = guilty.report.outcome;
         report.oom.clone_from(&guilty.report.oom);
         report.failure.clone_from(&guilty.report.failure);
-        if let Some(failure) = &mut report.failure {
+        if let Some(failure) = report.failure.as_mut().filter(|_| world_size > 1) {
             failure.message = format!("rank {rank}: {}", failure.message);
         }
     } else {

@@ -58,7 +58,7 @@ impl Ranks {
         folder.write("demo.toml", TINY);
         memlab(&folder, &["sweep", "demo.toml", "--set", "steps=1"]).expect(0);
         let runs = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
-        let report = read(&runs.into_iter().find(|path| path.is_dir()).unwrap().join("report.json"));
+        let report = read(&runs.into_iter().find(|path| path.join("status.json").exists()).unwrap().join("report.json"));
         let mut spec = report["spec"].clone();
         for (name, value) in fields.as_object().unwrap() {
             spec[name] = value.clone();
@@ -128,7 +128,7 @@ fn two_ranks_have_the_memory_of_the_reference() {
             ["run", "--case", "alpha", "--batch-size", "2", "--world-size", "2", "--device", "cpu", "--no-compute"];
         memlab(&folder, &[&args[..], &["--rank-zero-extra-samples", extra, "--output", &output]].concat()).expect(0);
         let measured = read(&folder.path().join(&output));
-        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reports");
+        let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reference");
         let reference = read(&PathBuf::from(data).join(format!("ddp2-gloo-alpha-small-b2-x{extra}.json")));
         for rank in 0..2 {
             let samples = |report: &Value| -> Vec<Value> {

@@ -58,7 +58,8 @@ impl Ranks {
         folder.write("demo.toml", TINY);
         memlab(&folder, &["sweep", "demo.toml", "--set", "steps=1"]).expect(0);
         let runs = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
-        let report = read(&runs.into_iter().find(|path| path.join("status.json").exists()).unwrap().join("report.json"));
+        let report =
+            read(&runs.into_iter().find(|path| path.join("status.json").exists()).unwrap().join("report.json"));
         let mut spec = report["spec"].clone();
         for (name, value) in fields.as_object().unwrap() {
             spec[name] = value.clone();

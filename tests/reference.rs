@@ -50,7 +50,7 @@ mod needs_reference {
             compare(format!("{name}.current"), stat.current);
             compare(format!("{name}.peak"), stat.peak);
             compare(format!("{name}.allocated"), stat.allocated);
-            compare(format!("{name}.freed"), stat.freed);
+            compare(format!("{name}.freed"), stat.freed());
         };
         for (name, stat) in stats.pool_stats() {
             compare_stat(&format!("{name}.all"), &stat.all);

@@ -9,8 +9,6 @@ pub struct Stat {
     pub peak: u64,
     /// The sum of all increases.
     pub allocated: u64,
-    /// The sum of all decreases.
-    pub freed: u64,
 }
 
 impl Stat {
@@ -25,11 +23,15 @@ impl Stat {
     pub(super) fn decrease(&mut self, amount: u64) {
         debug_assert!(self.current >= amount, "a counter below zero");
         self.current = self.current.wrapping_sub(amount);
-        self.freed = self.freed.wrapping_add(amount);
     }
 
     fn reset_peak(&mut self) {
         self.peak = self.current;
+    }
+
+    /// The sum of all decreases.
+    pub fn freed(&self) -> u64 {
+        self.allocated.wrapping_sub(self.current)
     }
 }
 

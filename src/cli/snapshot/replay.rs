@@ -370,6 +370,6 @@ impl StatsJson {
 
 impl StatJson {
     fn of(stat: &Stat) -> Self {
-        Self { current: stat.current, peak: stat.peak, allocated: stat.allocated, freed: stat.freed }
+        Self { current: stat.current, peak: stat.peak, allocated: stat.allocated, freed: stat.freed() }
     }
 }

@@ -340,6 +340,16 @@ mod needs_slurm {
     }
 
     #[test]
+    fn an_array_that_never_started_is_cancelled_as_a_whole() {
+        let cluster = Cluster::start();
+        let folder = folder("[1, 2, 3]", "[slurm]\ndirectives = [\"--hold\"]");
+        cluster.memlab(&folder, &[&SWEEP[..], &["--detach"]].concat()).expect(0);
+        cluster.memlab(&folder, &["cancel", "runs/demo"]).expect(0);
+        let done = cluster.memlab(&folder, &["collate", "runs/demo"]).expect(4);
+        assert!(done.stderr.contains("3 cancelled"), "{}", done.stderr);
+    }
+
+    #[test]
     fn two_ranks_on_two_gpus_start_through_srun() {
         let cluster = Cluster::start();
         let folder = folder("[113]", "world_size = [2]\n[slurm]\ngpus_per_node = 2");

@@ -23,7 +23,7 @@ use super::{Job, utc_now};
 use crate::diag::Diagnostic;
 use crate::protocol::{Outcome, PlanFile, Provenance, SCHEMA_VERSION, SlurmArray, SlurmJob, Status};
 use crate::store::{ArrayPlace, ResultsFolder, State, hostname};
-use queue::{Queue, Sightings};
+use queue::{Queue, Sightings, sighting};
 use settle::{Decision, Evidence, decide};
 use submit::{Pauses, Submitted};
 
@@ -161,12 +161,12 @@ impl<'a> Slurm<'a> {
             }
             let name = &entry.record.name;
             if entry.record.job.is_none() {
-                let sighted = (0..entry.record.tasks.len()).find_map(|task| found.get(&(name.clone(), task)));
+                let sighted = (0..entry.record.tasks.len()).find_map(|task| sighting(&found, name, task));
                 entry.record.job = sighted.map(|sighting| sighting.job.clone());
             }
             let Some(job) = entry.record.job.clone() else { continue };
             for (task, runs) in entry.record.tasks.iter().enumerate() {
-                let seen = found.get(&(name.clone(), task));
+                let seen = sighting(&found, name, task);
                 let task_over = seen.is_none_or(|seen| seen.state.is_over());
                 if task_over {
                     entry.over.entry(task).or_insert(now);

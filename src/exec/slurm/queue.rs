@@ -33,7 +33,7 @@ impl std::fmt::Display for Sighting {
     }
 }
 
-/// By name of the job, and index of the task.
+/// By name of the job, and index of the task, or [`WHOLE`].
 pub(super) type Sightings = HashMap<(String, usize), Sighting>;
 
 /// A cluster's scheduler.
@@ -129,13 +129,21 @@ fn ask(program: &str, arguments: &[&str]) -> Result<Answer, String> {
     call(program, arguments).map_err(|error| format!("{program} cannot be started: {error}"))
 }
 
+/// In the place of an index: an array that was cancelled before any of its tasks started is shown without.
+const WHOLE: usize = usize::MAX;
+
+/// What is known of a task, by itself or with its whole array.
+pub(super) fn sighting<'a>(found: &'a Sightings, name: &str, task: usize) -> Option<&'a Sighting> {
+    found.get(&(name.to_owned(), task)).or_else(|| found.get(&(name.to_owned(), WHOLE)))
+}
+
 fn read_squeue(text: &str, cluster: Option<&str>) -> Sightings {
     let mut found = Sightings::new();
     for line in text.lines() {
         let fields: Vec<&str> = line.splitn(6, '|').map(str::trim).collect();
         let &[name, job, tasks, word, node, reason] = fields.as_slice() else { continue };
         let Ok(id) = job.parse() else { continue };
-        for task in indices(tasks) {
+        for task in if tasks == "N/A" { vec![WHOLE] } else { indices(tasks) } {
             let sighting = Sighting {
                 job: SlurmJob { id, cluster: cluster.map(str::to_owned) },
                 state: JobState::read(word),
@@ -243,6 +251,14 @@ mod tests {
         let first = &found[&("memlab-x".to_owned(), 0)];
         assert_eq!((first.job.to_string().as_str(), first.state), ("12;blue", JobState::Active));
         assert_eq!(found[&("memlab-x".to_owned(), 2)].reason, "a|b");
+    }
+
+    #[test]
+    fn an_array_that_never_started_is_seen_as_a_whole() {
+        let found = read_squeue("memlab-x|12|N/A|CANCELLED||Resources\nmemlab-y|13|0|RUNNING|n1|None\n", None);
+        let cancelled = JobState::Over(Verdict::Ended(Outcome::Cancelled));
+        assert_eq!(sighting(&found, "memlab-x", 7).map(|seen| seen.state), Some(cancelled));
+        assert_eq!(sighting(&found, "memlab-y", 1), None);
     }
 
     #[test]

@@ -4,6 +4,7 @@
 mod support;
 
 use std::collections::BTreeMap;
+use std::fmt::Write as _;
 
 use support::{Folder, snapshot};
 
@@ -137,7 +138,7 @@ fn what_cannot_be_searched_is_said_before_anything_runs() {
         let args: Vec<&str> = ["limit", "demo.toml"].into_iter().chain(more.iter().copied()).collect();
         let done = folder.with_worker(&args).expect(2);
         assert_eq!(done.stdout, "");
-        said += &format!("$ memlab {}\n{}\n", args.join(" "), done.stderr);
+        writeln!(said, "$ memlab {}\n{}", args.join(" "), done.stderr).unwrap();
     }
     assert!(!folder.path().join("runs").exists());
     snapshot!(said);

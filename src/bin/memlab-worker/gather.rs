@@ -115,7 +115,6 @@ fn silence(rank: u64, seen: Option<&Seen>) -> Failure {
 }
 
 #[cfg(test)]
-#[expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 mod tests {
     use super::*;
     use memlab::protocol::Oom;

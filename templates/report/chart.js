@@ -91,6 +91,7 @@ function chart(holder, { lines, label, height = 240, x = {}, y = {}, bands = nul
   }
   const zoom = (low, high) => chart.setScale("x", { min: Math.max(full[0], low), max: Math.min(full[1], high) });
   const all = () => chart.setScale("x", { min: full[0], max: full[1] });
+  all();
   // uPlot's own double-click leaves the range to the data; here it is the whole axis.
   chart.over.addEventListener("dblclick", all);
   chart.over.addEventListener("mouseleave", () => { focus = null; hideTip(); drawFocus(); });

@@ -8,7 +8,12 @@ use super::pictures;
 use crate::collate::{self, Collation, Difference, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exit::Exit;
+use crate::protocol::RankReport;
+use crate::render;
 use crate::store;
+
+/// So many characters show a curve.
+const CURVE: usize = 64;
 
 /// What to compare, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -91,10 +96,18 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     }
     for row in rows.iter().filter(|_| args.show_phases && format.is_prose()) {
         if let Some(report) = &row.report {
-            console.result(&format!("\n{}\n{}", row.run_id, format.render(&collate::phases(report))))?;
+            let curves: String = report.rank_reports.iter().map(curve).collect();
+            console.result(&format!("\n{}\n{curves}\n{}", row.run_id, format.render(&collate::phases(report))))?;
         }
     }
     Ok(exit)
+}
+
+/// The allocated memory of a rank over the phases, in one line.
+fn curve(rank: &RankReport) -> String {
+    let allocated: Vec<f64> = rank.samples.iter().map(|sample| sample.allocated_mib).collect();
+    let most = allocated.iter().copied().fold(0.0, f64::max);
+    format!("rank {}  {}  allocated, up to {most:.2} MiB\n", rank.rank, render::sparkline(&allocated, CURVE))
 }
 
 /// How much of two folders is the same.

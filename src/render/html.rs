@@ -79,3 +79,50 @@ pub fn html(page: &Page<'_>) -> Result<String, minijinja::Error> {
 fn in_script(json: &str) -> String {
     json.replace('<', "\\u003c")
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::collate::Row;
+
+    fn page(runs: usize) -> String {
+        let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reports/gamma-small-b2-s6-fp32.json");
+        let one = Collation::at(std::path::Path::new(path)).unwrap().rows.remove(0);
+        let row = |run: usize| {
+            let mut row: Row = one.clone();
+            row.run_id = format!("</script> run {run}");
+            // No two runs measure the same: the page cannot share their numbers.
+            let ranks = row.report.iter_mut().flat_map(|report| &mut report.rank_reports);
+            for sample in ranks.flat_map(|rank| &mut rank.samples) {
+                sample.allocated_mib += run as f64 / 2048.0;
+                sample.peak_allocated_mib += run as f64 / 2048.0;
+                sample.device_used_mib += run as f64;
+                sample.reserved_mib += run as f64;
+            }
+            row
+        };
+        let rows = (0..runs).map(row).collect();
+        let collation = Collation { plan: None, rows, unplanned: Vec::new(), damaged: Vec::new() };
+        html(&Page { collation: &collation, judged: None, recordings: &[] }).unwrap()
+    }
+
+    #[test]
+    fn two_thousand_runs_stay_under_ten_megabytes() {
+        let size = page(2_000).len();
+        assert!(size < 10_000_000, "{size}");
+    }
+
+    #[test]
+    fn nothing_is_loaded_and_no_text_ends_a_script() {
+        let page = page(1);
+        assert_eq!(page.matches("</script>").count(), 3, "the data, uPlot, and the page's own");
+        for loads in
+            ["src=\"http", "href=\"http", "url(http", "@import", "fetch(", "XMLHttpRequest", "<link rel=\"stylesheet\""]
+        {
+            assert!(!page.contains(loads), "{loads}");
+        }
+        let data = page.split("id=\"data\">").nth(1).and_then(|rest| rest.split("</script>").next()).unwrap();
+        let data: serde_json::Value = serde_json::from_str(data).unwrap();
+        assert_eq!(data["results"][0]["values"][0], "</script> run 0");
+    }
+}

@@ -4,7 +4,8 @@ const MIB = 1048576;
 
 function decodeTable(columns, rows) {
   for (const column of columns) column.cells = column.values ?? new Array(rows).fill(column.all ?? null);
-  return { columns, rows, column: (key) => columns.find((column) => column.key === key) };
+  const byKey = new Map(columns.map((column) => [column.key, column]));
+  return { columns, rows, column: (key) => byKey.get(key) };
 }
 const results = decodeTable(data.results, data.runs);
 const responses = data.responses && decodeTable(data.responses, data.response_rows);
@@ -37,10 +38,10 @@ const QUANTITIES = ["allocated", "reserved", "peak", "device"];
 const INDICATORS = data.indicators.map((key) => results.column(key));
 
 // What tells runs apart: the label that the experiment gives, and the values in which they differ.
-const AXIS_WORDS = { batch_size: "batch size", world_size: "ranks", rank_zero_extra_samples: "extra samples on rank 0", device_model: "device model", capacity_bytes: "capacity" };
+const AXIS_WORDS = { batch_size: "batch size", world_size: "ranks", rank_zero_extra_samples: "extra samples on rank 0", device_model: "device model", label: "run", capacity_bytes: "capacity" };
 const axisWord = (key) => AXIS_WORDS[key] ?? key.replaceAll("_", " ");
 function axisValue(key, value) {
-  if (value === null) return "none";
+  if (value === null) return key === "label" ? "the base" : "none";
   if (key === "capacity_bytes") return `${number(value / MIB, 0)} MiB`;
   return String(value);
 }

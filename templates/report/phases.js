@@ -10,7 +10,7 @@ function startPhases() {
   const few = (key) => new Set(runs.map((run) => cell(key, run))).size <= 12;
   phases.panels = several.includes("case") && runs.length > 3 ? "case" : "none";
   const rest = several.filter((key) => key !== phases.panels);
-  phases.colour = rest.find((key) => new Set(runs.map((run) => cell(key, run))).size > 1) ?? keys[0] ?? null;
+  phases.colour = labelled ? "label" : rest.find((key) => new Set(runs.map((run) => cell(key, run))).size > 1) ?? keys[0] ?? null;
   if (runs.length === 1) phases.shown = new Set(QUANTITIES);
   phases.sameScale = comparable();
   const mark = (at) => { const svg = el("svg", { width: 18, height: 8, "aria-hidden": true }); svg.append(el("line", { x1: 0, x2: 18, y1: 4, y2: 4, stroke: "currentColor", "stroke-width": 2, "stroke-dasharray": DASHES[at].join(" ") })); return svg; };
@@ -103,7 +103,8 @@ function drawPhases() {
     const lines = samples.flatMap((sample) => QUANTITIES.map((name, at) => ({ name, at })).filter(({ name }) => phases.shown.has(name)).map(({ name, at }) => ({
       x: sample.x, y: sample.values[at], sample, quantity: name, label: `${runName(sample.run)} ${name}`, dash: single || phases.shown.size > 1 ? DASHES[at] : [],
       colour: single && !colours ? QUANTITY_COLOURS[mode()][at] : colours ? colours.of(sample.run) : QUANTITY_COLOURS[mode()][at],
-      width: samples.length > 60 ? 1 : 1.7, alpha: samples.length > 200 ? 0.5 : 1,
+      width: table.selected.has(sample.run) ? 3.2 : samples.length > 60 ? 1 : 1.7,
+      alpha: table.selected.size ? (table.selected.has(sample.run) ? 1 : 0.3) : samples.length > 200 ? 0.5 : 1,
     })));
     const place = el("div", { class: "chart" });
     holder.append(el("div", { class: "panel" }, el("h3", {}, key === null ? "" : phases.panels === "label" ? axisValue("label", key ?? "the base") : `${axisWord(phases.panels)} ${axisValue(phases.panels, key)} `,

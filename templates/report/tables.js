@@ -1,5 +1,6 @@
 // The table of runs, sortable and filterable, and the responses to perturbations.
 const table = { sort: null, descending: false, filter: "", selected: new Set() };
+const ROWS = 120;
 const SETTINGS = new Set(["case", "preset", "batch_size", "steps", "precision"]);
 const BAD = new Set(["error", "killed", "timeout", "host_oom", "node_fail", "preempted", "cancelled"]), WARN = new Set(["oom", "missing", "running"]);
 
@@ -26,7 +27,9 @@ function startTable() {
     if (at === 0) cells.push(el("th", { scope: "col" }, el("span", { class: "title" }, "allocated")));
     return cells;
   }));
-  const rows = runs.map((run) => {
+  const made = new Map();
+  const rowOf = (run) => made.get(run) ?? made.set(run, makeRow(run)).get(run);
+  function makeRow(run) {
     const row = el("tr", { "data-run": run, "aria-selected": "false" });
     columns.forEach((column, at) => {
       const value = column.cells[run];
@@ -38,13 +41,24 @@ function startTable() {
       row.append(el("td", { class: numeric.get(column) ? "number" : state, title: state ? cell("message", run) : null }, shown(column, value)));
     });
     return row;
-  });
+  }
   const count = el("span", { class: "end" });
   const words = runs.map((run) => columns.map((column) => column.cells[run]).join(" ").toLowerCase());
+  // Rows are made as they come into view; on paper all of them are.
+  let waiting = [];
+  function more(rows) {
+    body.append(...waiting.slice(0, rows).map(rowOf));
+    waiting = waiting.slice(rows);
+  }
+  const holder = part("results", "scroll");
+  holder.addEventListener("scroll", () => { if (holder.scrollTop + 2 * holder.clientHeight > holder.scrollHeight) more(ROWS); });
+  addEventListener("beforeprint", () => more(waiting.length));
   function fill() {
     const wanted = table.filter.toLowerCase().split(/\s+/).filter(Boolean);
     const visible = order.filter((run) => wanted.every((word) => words[run].includes(word)));
-    body.replaceChildren(...visible.map((run) => rows[run]));
+    waiting = visible;
+    body.replaceChildren();
+    more(ROWS);
     count.textContent = visible.length === runs.length ? "" : `${visible.length} of ${runs.length}`;
   }
   function sortBy(column) {
@@ -64,12 +78,12 @@ function startTable() {
   }
   function mark(run) {
     if (table.selected.has(run)) table.selected.delete(run); else table.selected.add(run);
-    rows[run].setAttribute("aria-selected", String(table.selected.has(run)));
-    for (const entry of charts) entry.redrawMarks?.();
+    rowOf(run).setAttribute("aria-selected", String(table.selected.has(run)));
+    drawPhases();
   }
   const filter = el("input", { type: "search", placeholder: "Filter: gamma bf16 …", "aria-label": "Filter the runs", oninput: () => { table.filter = filter.value; fill(); } });
   part("results", "controls").append(filter, el("span", {}, constant.length ? `All with ${constant.map((column) => `${axisWord(column.key)} ${column.cells[0]}`).join(", ")}.` : ""), count);
-  part("results", "scroll").append(el("table", { class: "data", id: "runs" }, el("thead", {}, head), body));
+  holder.append(el("table", { class: "data", id: "runs" }, el("thead", {}, head), body));
   fill();
   if (data.unplanned.length) section("results").append(el("p", { class: "note" }, `Not in the plan any more, and not in this table: ${data.unplanned.join(", ")}`));
 }
@@ -87,7 +101,8 @@ function spark(run) {
 function startResponses() {
   if (!responses || !responses.rows) return;
   section("responses").hidden = false;
-  const firsts = responses.columns.slice(0, 3), strongest = responses.columns.at(-1);
+  // Outcomes are worth a column where one is not ok; which response is strongest is in bold.
+  const firsts = responses.columns.slice(0, 3).filter((column) => column.key !== "outcome" || column.cells.some((outcome) => outcome !== "ok"));
   const pairs = data.indicators.map((key) => [responses.column(`${key}_by`), responses.column(`${key.replace(/_mib$/, "")}_percent`)]);
   const body = Array.from({ length: responses.rows }, (_, row) => {
     const most = Math.max(0, ...pairs.map(([change]) => Math.abs(change.cells[row] ?? 0)));
@@ -98,9 +113,9 @@ function startResponses() {
       return el("td", { class: "number" }, el("div", { class: `response${most > 0 && Math.abs(value) === most ? " most" : ""}` }, el("span", { class: "value" }, signed(value)),
         el("span", { class: "percent" }, percent.cells[row] === null ? "" : `${signed(percent.cells[row], 1)} %`),
         el("span", { class: "meter", "aria-hidden": true }, bar(value < 0 ? 50 - share : 50, share))));
-    }), el("td", {}, shown(strongest, strongest.cells[row])));
+    }));
   });
-  const heads = [...firsts.map((column) => header(column, false)), ...pairs.map(([change]) => header({ ...change, unit: "MiB, and part of before" }, true)), header(strongest, false)];
+  const heads = [...firsts.map((column) => header(column, false)), ...pairs.map(([change]) => header({ ...change, unit: "MiB, and part of before" }, true))];
   part("responses", "body").append(el("div", { class: "scroll" }, el("table", { class: "data" }, el("thead", {}, el("tr", {}, ...heads)), el("tbody", {}, ...body))));
 }
 function bar(left, width) {

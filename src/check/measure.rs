@@ -33,7 +33,7 @@ pub(super) fn value(row: &Row, measure: Measure) -> Result<f64, Unmeasured> {
 /// The report of a run that measured all it should; else why it cannot be judged.
 pub(super) fn valid(row: &Row) -> Result<&Report, String> {
     let said = |name: &str| match row.state.message() {
-        Some(message) => format!("{name}: {message}"),
+        Some(message) => format!("{name}: {}", shortened(message)),
         None => name.to_owned(),
     };
     match row.outcome() {
@@ -53,4 +53,13 @@ pub(super) fn valid(row: &Row) -> Result<&Report, String> {
         }
     }
     Ok(report)
+}
+
+/// Of a long message its beginning: the whole of it is in the run's own row.
+fn shortened(message: &str) -> String {
+    const MOST: usize = 160;
+    match message.char_indices().nth(MOST) {
+        Some((end, _)) => format!("{}...", &message[..end]),
+        None => message.to_owned(),
+    }
 }

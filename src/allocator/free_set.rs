@@ -2,7 +2,7 @@
 //!
 //! Best fit needs the smallest block that is large enough, and of equal ones the one at the lowest address: the set is
 //! ordered by (size, address). It has one sorted class for each power of two of the size, and a bit for each class that
-//! is not empty; a class is a list of short chunks, sizes apart from addresses. With the few hundred free blocks that a
+//! is not empty; a class is a list of short chunks. With the few hundred free blocks that a
 //! training process has, an operation touches a few cache lines, which is several times faster than a search tree;
 //! with many blocks it stays proportional to their square root.
 
@@ -128,76 +128,22 @@ struct Class {
     chunks: Vec<Chunk>,
 }
 
-/// Parallel arrays, of which the first `len` entries count.
+/// Blocks in order, at most [`CHUNK`].
 #[derive(Debug, Clone)]
-struct Chunk(Box<Arrays>);
-
-#[derive(Debug, Clone)]
-struct Arrays {
-    len: usize,
-    sizes: [u64; CHUNK],
-    addresses: [u64; CHUNK],
-    blocks: [BlockId; CHUNK],
-}
+struct Chunk(Vec<FreeBlock>);
 
 impl Chunk {
     fn new() -> Self {
-        Self(Box::new(Arrays { len: 0, sizes: [0; CHUNK], addresses: [0; CHUNK], blocks: [BlockId::NONE; CHUNK] }))
-    }
-
-    #[inline]
-    fn get(&self, index: usize) -> Option<FreeBlock> {
-        let Arrays { len, sizes, addresses, blocks } = &*self.0;
-        (index < *len).then(|| FreeBlock { size: sizes[index], address: addresses[index], block: blocks[index] })
-    }
-
-    fn last(&self) -> Option<FreeBlock> {
-        self.get(self.0.len.checked_sub(1)?)
+        Self(Vec::with_capacity(CHUNK))
     }
 
     #[inline]
     fn lower_bound(&self, size: u64, address: u64) -> usize {
-        let Arrays { len, sizes, addresses, .. } = &*self.0;
-        let (sizes, addresses) = (&sizes[..*len], &addresses[..*len]);
-        let mut index = sizes.partition_point(|other| *other < size);
-        while index < sizes.len() && sizes[index] == size && addresses[index] < address {
+        let mut index = self.0.partition_point(|free| free.size < size);
+        while self.0.get(index).is_some_and(|free| free.size == size && free.address < address) {
             index += 1;
         }
         index
-    }
-
-    #[inline]
-    fn insert(&mut self, index: usize, free: FreeBlock) {
-        let Arrays { len, sizes, addresses, blocks } = &mut *self.0;
-        let moved = index..*len;
-        sizes.copy_within(moved.clone(), index + 1);
-        addresses.copy_within(moved.clone(), index + 1);
-        blocks.copy_within(moved, index + 1);
-        (sizes[index], addresses[index], blocks[index]) = (free.size, free.address, free.block);
-        *len += 1;
-    }
-
-    #[inline]
-    fn remove(&mut self, index: usize) {
-        let Arrays { len, sizes, addresses, blocks } = &mut *self.0;
-        let moved = index + 1..*len;
-        sizes.copy_within(moved.clone(), index);
-        addresses.copy_within(moved.clone(), index);
-        blocks.copy_within(moved, index);
-        *len -= 1;
-    }
-
-    /// Moves the upper half into a new chunk.
-    fn split(&mut self) -> Self {
-        let mut upper = Self::new();
-        let at = self.0.len / 2;
-        for index in at..self.0.len {
-            if let Some(free) = self.get(index) {
-                upper.insert(index - at, free);
-            }
-        }
-        self.0.len = at;
-        upper
     }
 }
 
@@ -207,8 +153,8 @@ impl Class {
         let chunk = if self.chunks.len() <= 1 {
             0
         } else {
-            let below = |last: FreeBlock| (last.size, last.address) < (size, address);
-            self.chunks.partition_point(|chunk| chunk.last().is_some_and(below))
+            let below = |last: &FreeBlock| (last.size, last.address) < (size, address);
+            self.chunks.partition_point(|chunk| chunk.0.last().is_some_and(below))
         };
         let index = self.chunks.get(chunk).map_or(0, |chunk| chunk.lower_bound(size, address));
         Place { chunk, index }
@@ -216,12 +162,12 @@ impl Class {
 
     #[inline]
     fn get(&self, at: Place) -> Option<FreeBlock> {
-        self.chunks.get(at.chunk)?.get(at.index)
+        self.chunks.get(at.chunk)?.0.get(at.index).copied()
     }
 
     fn next(&self, at: Place) -> Place {
         match self.chunks.get(at.chunk) {
-            Some(chunk) if at.index + 1 < chunk.0.len => Place { index: at.index + 1, ..at },
+            Some(chunk) if at.index + 1 < chunk.0.len() => Place { index: at.index + 1, ..at },
             _ => Place { chunk: at.chunk + 1, index: 0 },
         }
     }
@@ -231,12 +177,12 @@ impl Class {
             return Some(Place { index: at.index - 1, ..at });
         }
         let chunk = at.chunk.checked_sub(1)?;
-        Some(Place { chunk, index: self.chunks.get(chunk)?.0.len.checked_sub(1)? })
+        Some(Place { chunk, index: self.chunks.get(chunk)?.0.len().checked_sub(1)? })
     }
 
     fn last(&self) -> Option<Place> {
         let chunk = self.chunks.len().checked_sub(1)?;
-        Some(Place { chunk, index: self.chunks[chunk].0.len.checked_sub(1)? })
+        Some(Place { chunk, index: self.chunks[chunk].0.len().checked_sub(1)? })
     }
 
     #[inline]
@@ -248,25 +194,26 @@ impl Class {
         let Place { mut chunk, mut index } = self.lower_bound(free.size, free.address);
         if chunk == self.chunks.len() {
             chunk -= 1;
-            index = self.chunks[chunk].0.len;
+            index = self.chunks[chunk].0.len();
         }
-        if self.chunks[chunk].0.len == CHUNK {
-            let upper = self.chunks[chunk].split();
+        if self.chunks[chunk].0.len() == CHUNK {
+            let kept = CHUNK / 2;
+            let mut upper = Chunk::new();
+            upper.0.extend(self.chunks[chunk].0.drain(kept..));
             self.chunks.insert(chunk + 1, upper);
-            let kept = self.chunks[chunk].0.len;
             if index > kept {
                 (chunk, index) = (chunk + 1, index - kept);
             }
         }
-        self.chunks[chunk].insert(index, free);
+        self.chunks[chunk].0.insert(index, free);
     }
 
     /// Takes a block out; returns whether it was the last one.
     #[inline]
     fn remove_at(&mut self, at: Place) -> bool {
         let chunk = &mut self.chunks[at.chunk];
-        chunk.remove(at.index);
-        if chunk.0.len > 0 {
+        chunk.0.remove(at.index);
+        if !chunk.0.is_empty() {
             return false;
         }
         if self.chunks.len() > 1 {
@@ -277,7 +224,7 @@ impl Class {
     }
 
     fn iter(&self) -> impl Iterator<Item = FreeBlock> {
-        self.chunks.iter().flat_map(|chunk| (0..chunk.0.len).filter_map(|index| chunk.get(index)))
+        self.chunks.iter().flat_map(|chunk| &chunk.0).copied()
     }
 }
 

@@ -1,10 +1,10 @@
 //! The ordered set of one pool's free blocks on one stream.
 //!
 //! Best fit needs the smallest block that is large enough, and of equal ones the one at the lowest address: the set is
-//! ordered by (size, address). It has one sorted class for each power of two of the size, and a bit for each class that
-//! is not empty; a class is a list of short chunks. With the few hundred free blocks that a
-//! training process has, an operation touches a few cache lines, which is several times faster than a search tree;
-//! with many blocks it stays proportional to their square root.
+//! ordered by (size, address). It has four sorted classes for each power of two of the size, and a bit for each class
+//! that is not empty; a class is a list of short chunks. With the few hundred free blocks that a training process has,
+//! an operation touches a few cache lines, which is several times faster than a search tree; with many blocks it stays
+//! proportional to their square root.
 
 use super::block::BlockId;
 
@@ -29,19 +29,63 @@ pub(super) struct Cursor {
 #[derive(Debug, Clone)]
 pub(super) struct FreeSet {
     /// A bit for each class that has blocks.
-    occupied: u64,
+    occupied: Occupied,
     classes: Box<[Class; CLASSES]>,
 }
 
-const CLASSES: usize = 64;
+const CLASSES: usize = 256;
 
+/// The power of two below a size, and the next two bits.
+#[inline]
 fn class_of(size: u64) -> usize {
-    size.checked_ilog2().unwrap_or(0) as usize
+    // The smallest sizes have no two bits below their first.
+    let size = size.saturating_add(4);
+    let log = size.ilog2();
+    (log << 2) as usize | ((size >> (log - 2)) & 3) as usize
+}
+
+/// A bit for each class.
+#[derive(Debug, Clone, Copy, Default)]
+struct Occupied([u64; CLASSES / 64]);
+
+impl Occupied {
+    #[inline]
+    fn set(&mut self, class: usize) {
+        self.0[class / 64] |= 1 << (class % 64);
+    }
+
+    #[inline]
+    fn clear(&mut self, class: usize) {
+        self.0[class / 64] &= !(1 << (class % 64));
+    }
+
+    /// The first class above; past the last one where there is none.
+    #[inline]
+    fn above(&self, class: usize) -> usize {
+        let mut word = class / 64;
+        let mut bits = self.0[word] & (u64::MAX << (class % 64)) << 1;
+        while bits == 0 {
+            word += 1;
+            match self.0.get(word) {
+                Some(more) => bits = *more,
+                None => return CLASSES,
+            }
+        }
+        word * 64 + bits.trailing_zeros() as usize
+    }
+
+    /// The last class below; None where there is none.
+    fn below(&self, class: usize) -> Option<usize> {
+        let (word, bit) = (class / 64, class % 64);
+        let here = self.0.get(word).map_or(0, |bits| bits & !(u64::MAX << bit));
+        let mut words = std::iter::once((word, here)).chain((0..word).rev().map(|word| (word, self.0[word])));
+        words.find(|(_, bits)| *bits != 0).map(|(word, bits)| word * 64 + bits.ilog2() as usize)
+    }
 }
 
 impl Default for FreeSet {
     fn default() -> Self {
-        Self { occupied: 0, classes: Box::new([const { Class { chunks: Vec::new() } }; CLASSES]) }
+        Self { occupied: Occupied::default(), classes: Box::new([const { Class { chunks: Vec::new() } }; CLASSES]) }
     }
 }
 
@@ -57,8 +101,7 @@ impl FreeSet {
     /// The first place in a class above `class`; past the end where there is none.
     #[inline]
     fn first_above(&self, class: usize) -> Cursor {
-        let above = self.occupied & (u64::MAX << class) << 1;
-        Cursor { class: above.trailing_zeros() as usize, place: Place::default() }
+        Cursor { class: self.occupied.above(class), place: Place::default() }
     }
 
     #[inline]
@@ -78,8 +121,7 @@ impl FreeSet {
         if let Some(place) = self.classes.get(at.class).and_then(|class| class.previous(at.place)) {
             return Some(Cursor { place, ..at });
         }
-        let below = self.occupied & (1_u64.checked_shl(u32::try_from(at.class).ok()?)).map_or(u64::MAX, |bit| bit - 1);
-        let class = below.checked_ilog2()? as usize;
+        let class = self.occupied.below(at.class)?;
         Some(Cursor { class, place: self.classes[class].last()? })
     }
 
@@ -87,7 +129,7 @@ impl FreeSet {
     pub(super) fn insert(&mut self, free: FreeBlock) {
         let class = class_of(free.size);
         self.classes[class].insert(free);
-        self.occupied |= 1 << class;
+        self.occupied.set(class);
     }
 
     /// Takes a block out; returns whether it was there.
@@ -106,7 +148,7 @@ impl FreeSet {
     #[inline]
     pub(super) fn remove_at(&mut self, at: Cursor) {
         if self.classes[at.class].remove_at(at.place) {
-            self.occupied &= !(1 << at.class);
+            self.occupied.clear(at.class);
         }
     }
 
@@ -134,7 +176,7 @@ struct Chunk(Vec<FreeBlock>);
 
 impl Chunk {
     fn new() -> Self {
-        Self(Vec::with_capacity(CHUNK))
+        Self(Vec::with_capacity(CHUNK / 8))
     }
 
     #[inline]

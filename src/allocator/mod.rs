@@ -68,8 +68,8 @@ pub struct CachingAllocator<D> {
     pools: Pools,
     ranges: Ranges,
     allocated: HashMap<Address, BlockId, BuildHasherDefault<AddressHasher>>,
-    /// Streams beside its own that use a block; only blocks marked as shared have an entry.
-    uses: HashMap<Address, Vec<StreamId>, BuildHasherDefault<AddressHasher>>,
+    /// The last, in the order of streams, of the other streams that use a block; only blocks marked as shared have one.
+    uses: HashMap<Address, StreamId, BuildHasherDefault<AddressHasher>>,
     pending: Vec<Pending>,
     reserved: u64,
     capturing: bool,
@@ -100,6 +100,8 @@ struct Request {
     pool: u32,
     lane: u32,
     small: bool,
+    /// Whether it may be served from expandable segments: not in a pool with an allocator of its own.
+    expandable: bool,
 }
 
 impl<D: Device> CachingAllocator<D> {
@@ -142,7 +144,7 @@ impl<D: Device> CachingAllocator<D> {
         if size == 0 {
             return Ok(0);
         }
-        if size > oom::EXABYTE {
+        if size >= oom::EXABYTE {
             return Err(Box::new(self.out_of_memory(size, size)));
         }
         let rounded = self.settings.round(size);
@@ -156,6 +158,7 @@ impl<D: Device> CachingAllocator<D> {
             pool,
             lane: self.pools.lane(pool, stream),
             small,
+            expandable: self.settings.expandable_segments && !self.pools.has_own_allocator(pool),
         };
         let block = match self.take_free_block(&request) {
             Some(block) => block,
@@ -188,8 +191,8 @@ impl<D: Device> CachingAllocator<D> {
             self.stats.oversize_allocations.decrease(1);
         }
         if shared {
-            let last_stream = self.uses.remove(&address).and_then(|streams| streams.into_iter().max());
-            self.pending.push(Pending { address, block: id, last_stream: last_stream.unwrap_or_default() });
+            let last_stream = self.uses.remove(&address).unwrap_or_default();
+            self.pending.push(Pending { address, block: id, last_stream });
         } else {
             self.free_block(id);
         }
@@ -207,10 +210,8 @@ impl<D: Device> CachingAllocator<D> {
             return Ok(());
         }
         block.shared = true;
-        let streams = self.uses.entry(address).or_default();
-        if !streams.contains(&stream) {
-            streams.push(stream);
-        }
+        let last_stream = self.uses.entry(address).or_insert(stream);
+        *last_stream = stream.max(*last_stream);
         Ok(())
     }
 
@@ -309,7 +310,7 @@ impl<D: Device> CachingAllocator<D> {
         let mut at = lane.free.lower_bound(request.size, 0);
         let mut found = lane.free.get(at)?;
         if self.blocks[found.block].is_expandable() {
-            if self.settings.expandable_segments {
+            if request.expandable {
                 // What an expandable block can grow to counts as its size.
                 let reach = |free: FreeBlock| {
                     let next = self.blocks[free.block].next;
@@ -351,7 +352,7 @@ impl<D: Device> CachingAllocator<D> {
         let rest = block.size - request.size;
         let split = if self.pools.is_unsplittable(request.pool) {
             false
-        } else if small || self.settings.expandable_segments {
+        } else if small || request.expandable {
             rest >= MIN_BLOCK_SIZE
         } else {
             request.size < self.settings.max_split_size && rest > SMALL_SIZE

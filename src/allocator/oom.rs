@@ -23,14 +23,14 @@ pub struct OutOfMemory {
     pub reserved: u64,
 }
 
-/// Above this no request is tried.
+/// From here on no request is tried.
 pub(super) const EXABYTE: u64 = 1_152_921_504_606_846_976;
 
 impl OutOfMemory {
     /// `PyTorch`'s message for device number `device`, given what is known about who uses the device: `processes` is
     /// that part of the message, ending in a blank, or empty.
     pub fn message(&self, device: usize, processes: &str) -> String {
-        if self.requested > EXABYTE {
+        if self.requested >= EXABYTE {
             return "CUDA out of memory. Tried to allocate more than 1EB memory.".to_owned();
         }
         let allowed = self.limit.map_or(String::new(), |limit| format!("{} allowed; ", Size(limit)));

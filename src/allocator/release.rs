@@ -1,6 +1,6 @@
 //! What happens when no free block serves a request: collection, a new segment, and release of cached memory in steps.
 
-use super::block::{Block, BlockId, State};
+use super::block::{Block, BlockId};
 use super::device::Address;
 use super::history::Action;
 use super::oom::OutOfMemory;
@@ -60,7 +60,7 @@ impl<D: Device> CachingAllocator<D> {
         if self.limit.is_some_and(|limit| self.reserved.saturating_add(request.segment) > limit) {
             return None;
         }
-        if self.settings.expandable_segments && !self.pools.has_own_allocator(request.pool) {
+        if request.expandable {
             return self.map_expandable_block(request);
         }
         let address = self.device.reserve(request.segment, request.stream)?;
@@ -76,15 +76,16 @@ impl<D: Device> CachingAllocator<D> {
         Some(self.blocks.insert(block))
     }
 
-    /// The private pools that may help out. The block stays in its pool, and so does what is split off.
+    /// The private pools that may help the default one out. The block stays in its pool, and so does what is split off;
+    /// their expandable segments are left alone.
     fn take_from_spare_pools(&mut self, request: &mut Request) -> Option<BlockId> {
-        if self.pools.has_own_allocator(request.pool) {
+        if request.pool != PoolId::DEFAULT.index(request.small) {
             return None;
         }
         for spare in self.pools.private(|_, options| options.use_on_oom) {
             let pool = spare.index(request.small);
             let lane = self.pools.lane(pool, request.stream);
-            let attempt = Request { pool, lane, ..*request };
+            let attempt = Request { pool, lane, expandable: false, ..*request };
             if let Some(block) = self.take_free_block(&attempt) {
                 *request = attempt;
                 return Some(block);
@@ -134,6 +135,10 @@ impl<D: Device> CachingAllocator<D> {
 
     /// With a bound on splitting: releases one free block that is large enough, or else the largest blocks that may
     /// not be split, until they add up. Returns whether they did.
+    ///
+    /// `PyTorch` takes for granted that such a block is a whole segment. It is, unless the bound is below
+    /// `large_segment_size_mb`, which is possible when it comes first in the text: there `cudaFree` fails on a part of
+    /// a segment, and the model leaves the part alone.
     fn release_oversize_blocks(&mut self, request: &Request) -> bool {
         let max_split_size = self.settings.max_split_size;
         if max_split_size == u64::MAX {
@@ -143,7 +148,7 @@ impl<D: Device> CachingAllocator<D> {
         let lane = self.pools.lane_ref(request.pool, request.lane);
         let at = lane.free.lower_bound(wanted, 0);
         if let Some(free) = lane.free.get(at)
-            && !self.blocks[free.block].is_expandable()
+            && self.is_whole_segment(free.block)
         {
             self.release_block(free.block);
             return true;
@@ -157,7 +162,7 @@ impl<D: Device> CachingAllocator<D> {
             && free.size >= max_split_size
         {
             below = lane.free.previous(here);
-            if !self.blocks[free.block].is_expandable() {
+            if self.is_whole_segment(free.block) {
                 released += free.size;
                 victims.push(free.block);
             }
@@ -203,19 +208,22 @@ impl<D: Device> CachingAllocator<D> {
 
     /// Releases the free blocks of a pool that are whole segments, then unmaps what expandable segments can spare.
     fn release_pool(&mut self, pool: u32) {
-        let free = self.pools.free_blocks(pool);
-        for &id in &free {
-            let block = &self.blocks[id];
-            if !block.is_expandable() && !block.is_split() {
+        let (expandable, fixed): (Vec<BlockId>, Vec<BlockId>) =
+            self.pools.free_blocks(pool).into_iter().partition(|id| self.blocks[*id].is_expandable());
+        for id in fixed {
+            if self.is_whole_segment(id) {
                 self.release_block(id);
             }
         }
-        for id in free {
-            // A released block's place is vacant by now, and expandable ones are never released.
-            if self.blocks[id].size > 0 && self.blocks[id].state == State::Free && self.blocks[id].is_expandable() {
-                self.unmap_block(id);
-            }
+        for id in expandable {
+            self.unmap_block(id);
         }
+    }
+
+    /// Whether a free block is an ordinary segment of its own, which the device takes back.
+    fn is_whole_segment(&self, id: BlockId) -> bool {
+        let block = &self.blocks[id];
+        !block.is_expandable() && !block.is_split()
     }
 
     fn release_block(&mut self, id: BlockId) {

@@ -2,7 +2,8 @@
 //!
 //! The text is a list of `key:value` separated by commas; `roundup_power2_divisions` also takes a list,
 //! `[64:8,256:4,>:1]`. White space means nothing. Errors use `PyTorch`'s words where it has some, and say where in
-//! the text they are.
+//! the text they are. Text that `PyTorch` reads as something else than it says is refused too: it takes `64MB` for 64
+//! and `-1` for 2^64 - 1, and skips whatever stands where a separator should.
 
 use std::fmt;
 use std::ops::Range;
@@ -22,6 +23,7 @@ pub const DEFAULT_LARGE_SEGMENT_SIZE: u64 = 20 << 20;
 
 const MIB: u64 = 1 << 20;
 const INTERVALS: usize = 16;
+const MOST_REGISTER_THREADS: u64 = 128;
 
 /// What `PYTORCH_CUDA_ALLOC_CONF` decides about device memory.
 #[derive(Debug, Clone, PartialEq)]
@@ -119,14 +121,14 @@ impl Settings {
                 .min()
                 .filter(|(distance, _)| *distance <= 8)
                 .map(|(_, known)| format!("did you mean `{known}`?"));
-            return Err(key.error(format!("unrecognized key '{}' in the allocator settings", key.text)).help(nearest));
+            return Err(key.error(format!("unrecognized key '{}' in CUDA allocator config", key.text)).help(nearest));
         }
         tokens.expect(":")?;
         match key.text {
             "large_segment_size_mb" => {
                 let (value, token) = tokens.integer(key.text)?;
                 if value <= MIN_LARGE_SEGMENT / MIB {
-                    return Err(token.error("option large_segment_size_mb must be > 10 MB"));
+                    return Err(token.error("CachingAllocator option large_segment_size_mb must be > 10 MB"));
                 }
                 self.large_segment_size = value.saturating_mul(MIB);
             }
@@ -135,7 +137,7 @@ impl Settings {
             "garbage_collection_threshold" => {
                 let (value, token) = tokens.number(key.text)?;
                 if !(value > 0.0 && value < 1.0) {
-                    return Err(token.error("garbage_collection_threshold is invalid, set it in (0.0, 1.0)"));
+                    return Err(token.error("garbage_collect_threshold is invalid, set it in (0.0, 1.0)"));
                 }
                 self.garbage_collection_threshold = value;
             }
@@ -167,12 +169,20 @@ impl Settings {
             // Host memory and locking: checked, and without effect on device memory.
             "pinned_num_register_threads" => {
                 let (value, token) = tokens.integer(key.text)?;
-                if !value.is_power_of_two() || value > 128 {
-                    return Err(token.error("pinned_num_register_threads has to be a power of 2 of at most 128"));
+                if !value.is_power_of_two() {
+                    return Err(token.error(format!("number of register threads has to be power of 2, got {value}")));
+                }
+                if value > MOST_REGISTER_THREADS {
+                    return Err(token.error(format!(
+                        "number of register threads should be less than or equal to {MOST_REGISTER_THREADS}, got {value}"
+                    )));
                 }
             }
             "pinned_reserve_segment_size_mb" => {
-                tokens.integer(key.text)?;
+                let (value, token) = tokens.integer(key.text)?;
+                if value == 0 {
+                    return Err(token.error("pinned reserve segment size has to be greater than 0"));
+                }
             }
             _ => {
                 tokens.boolean(key.text)?;
@@ -185,7 +195,7 @@ impl Settings {
         let (value, token) = tokens.integer(key)?;
         let smallest = self.large_segment_size / MIB;
         if value < smallest {
-            return Err(token.error(format!("option {key} too small, must be >= {smallest}")));
+            return Err(token.error(format!("CachingAllocator option {key} too small, must be >= {smallest}")));
         }
         Ok(value.saturating_mul(MIB))
     }
@@ -195,26 +205,27 @@ impl Settings {
         if !tokens.take("[") {
             let (value, token) = tokens.integer(KEY)?;
             if !value.is_power_of_two() {
-                return Err(token.error("for roundups, the divisions have to be a power of 2"));
+                return Err(token.error("for roundups, the divisions has to be power of 2"));
             }
             self.roundup_power2_divisions = [value; INTERVALS];
             return Ok(());
         }
-        let mut after_last = 0;
+        // `>` begins after the last boundary; where none was given, after the first interval (parseRoundUpPower2Divisions).
+        let mut after_last = 1;
         let mut first = true;
         while !tokens.take("]") {
             let boundary = tokens.value("roundup_power2_divisions, whose list needs a closing bracket ']',")?;
             tokens.expect(":")?;
             let (value, token) = tokens.integer(KEY)?;
             if value != 0 && !value.is_power_of_two() {
-                return Err(token.error("for roundups, the divisions have to be a power of 2, or 0 to disable roundup"));
+                return Err(token.error("for roundups, the divisions has to be power of 2 or 0 to disable roundup"));
             }
             if boundary.text == ">" {
                 self.roundup_power2_divisions[after_last..].fill(value);
             } else {
                 let mebibytes = boundary.integer(KEY)?;
                 if !mebibytes.is_power_of_two() {
-                    return Err(boundary.error("for roundups, the intervals have to be a power of 2"));
+                    return Err(boundary.error("for roundups, the intervals have to be power of 2"));
                 }
                 let index = (mebibytes.ilog2() as usize).min(INTERVALS - 1);
                 if first {
@@ -237,6 +248,13 @@ impl Settings {
         if self.garbage_collection_threshold > 0.0 && !limited {
             found.push(
                 "garbage_collection_threshold has no effect without a per-process memory fraction: nothing is ever \
+                 collected"
+                    .to_owned(),
+            );
+        }
+        if self.garbage_collection_threshold > 0.0 && self.expandable_segments {
+            found.push(
+                "garbage_collection_threshold has no effect with expandable_segments:True: only ordinary segments are \
                  collected"
                     .to_owned(),
             );

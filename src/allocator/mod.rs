@@ -10,8 +10,8 @@
 //! 4. A block that is larger than needed is **split** when the rest is worth keeping: at least 512 bytes in the small
 //!    pool, more than 1 MiB in the large one. So a large block carries up to 1 MiB that nobody asked for.
 //! 5. Without a block, a **segment** is reserved from the device: 2 MiB for small requests, 20 MiB below 10 MiB, else
-//!    the size itself; or an **expandable** segment grows by whole pages ([`expandable`]).
-//! 6. When the device or the process's limit refuses, memory is **released** in steps ([`release`]), and when that does
+//!    the size itself; or an **expandable** segment grows by whole pages (`expandable`).
+//! 6. When the device or the process's limit refuses, memory is **released** in steps (`release`), and when that does
 //!    not help the request is refused ([`OutOfMemory`]).
 //! 7. A freed block **merges** with free neighbours and waits in its pool; one that other streams used waits first for
 //!    them. *When* they finish is the device's affair: the caller says it ([`CachingAllocator::complete_free`]), and

@@ -1,7 +1,7 @@
 //! One file per sub-command: parse, call, print. Only this module prints.
 //!
-//! A new sub-command is a file with `Args` and `run`, and one entry in [`Command`]. Results go to standard output, everything
-//! else to standard error; what stops a command is a [`Stop`], and its exit code is decided here and nowhere else.
+//! A new sub-command is a file with `Args` and `run`, and one entry in `Command`. Results go to standard output, everything
+//! else to standard error; what stops a command is a `Stop`, and its exit code is decided here and nowhere else.
 
 mod axes;
 mod cancel;

@@ -1,7 +1,7 @@
 //! `PyTorch` memory snapshots: read, write, summarise, replay.
 //!
-//! A file is read into plain data ([`document`]) by a reader that executes nothing ([`pickle`], [`json`]), and that into
-//! a [`Snapshot`] whatever its layout. The worker fills a [`Snapshot`] from the allocator model, and [`write`] writes it as
+//! A file is read into plain data (`document`) by a reader that executes nothing (`pickle`, `json`), and that into
+//! a [`Snapshot`] whatever its layout. The worker fills a [`Snapshot`] from the allocator model, and [`write()`] writes it as
 //! `PyTorch` does.
 
 mod decode;

@@ -6,7 +6,7 @@
 //! finds the program's own operations ([`Program`]), and counts every difference between model and recording.
 //! [`what_if`] runs those operations again under other settings.
 //!
-//! A history that does not begin at process start is replayed from a state inferred by [`initial`].
+//! A history that does not begin at process start is replayed from a state inferred by `initial`.
 
 mod damage;
 mod device;

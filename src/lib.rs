@@ -24,6 +24,8 @@
 //! | [`snapshot`] | `PyTorch` memory snapshots: read, write, summarise, replay |
 //! | [`cli`] | one file per sub-command: parse, call, print |
 //!
+//! [`units`], [`diag`] (what is wrong, where, and the remedy), [`exit`] and [`parallel`] serve all of them.
+//!
 //! Who may import whom is a table in `tests/architecture.rs`, which reads the `use` lines and holds the code to it.
 
 pub mod allocator;
@@ -36,6 +38,7 @@ pub mod exit;
 pub mod experiment;
 pub mod indicator;
 pub mod limit;
+pub mod parallel;
 pub mod plan;
 pub mod protocol;
 pub mod render;

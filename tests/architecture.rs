@@ -5,13 +5,14 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 /// What every module may import.
-const COMMON: [&str; 3] = ["units", "diag", "exit"];
+const COMMON: [&str; 4] = ["units", "diag", "exit", "parallel"];
 
 /// What else each module may import. `cli` and `main` may import all; nothing imports them.
-const ALLOWED: [(&str, &[&str]); 15] = [
+const ALLOWED: [(&str, &[&str]); 16] = [
     ("units", &[]),
     ("diag", &[]),
     ("exit", &[]),
+    ("parallel", &[]),
     ("allocator", &[]),
     ("protocol", &["allocator"]),
     ("indicator", &["allocator", "protocol"]),

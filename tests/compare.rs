@@ -106,7 +106,7 @@ fn two_folders_are_compared_run_by_run() {
     let done = folder.memlab(&["compare", "one", "two"]).expect(0);
     insta::assert_snapshot!(format!("{}{}", done.stdout, done.stderr));
     let everything = folder.memlab(&["compare", "--format", "csv", "one", "two"]).expect(0);
-    assert_eq!(everything.stdout.lines().count(), 1 + 2 * 5, "{}", everything.stdout);
+    assert_eq!(everything.stdout.lines().count(), 1 + 2 * 6, "{}", everything.stdout);
 }
 
 #[test]

@@ -77,6 +77,7 @@ fn several_assignments_that_are_wrong_are_explained() {
         ("set_unknown_key", "batchsize=4"),
         ("set_wrong_value", "steps=many"),
         ("set_zero", "batch_size=0"),
+        ("set_list_without_brackets", "batch_size=1, 2"),
         ("set_slurm_time", "slurm.time=10"),
         ("set_conflict", "capacity=200GiB"),
     ] {

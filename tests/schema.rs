@@ -3,8 +3,10 @@
 
 mod support;
 
+use std::collections::BTreeSet;
 use std::path::Path;
 
+use memlab::protocol::{Axis, Definition};
 use serde_json::Value;
 use support::{Folder, data};
 
@@ -56,6 +58,32 @@ fn what_memlab_refuses_for_its_form_the_schema_refuses() {
     ] {
         let text = std::fs::read_to_string(data("bad").join(format!("{name}.toml"))).unwrap();
         assert!(!check(&schema, &json(&text), "").is_empty(), "{name}");
+    }
+}
+
+/// Every name of a key in the schema.
+fn keys(schema: &Value, names: &mut BTreeSet<String>) {
+    let below = schema.as_object().into_iter().flatten().map(|(_, below)| below);
+    for below in below.chain(schema.as_array().into_iter().flatten()) {
+        keys(below, names);
+    }
+    names.extend(
+        schema.get("properties").and_then(Value::as_object).into_iter().flatten().map(|(name, _)| name.clone()),
+    );
+}
+
+#[test]
+fn the_readme_names_every_key_and_every_default() {
+    let readme = include_str!("../README.md");
+    let mut names = BTreeSet::new();
+    keys(&memlab::experiment::schema(), &mut names);
+    assert!(names.len() > 60, "{names:?}");
+    let words: BTreeSet<&str> = readme.split(|c: char| !c.is_ascii_alphanumeric() && c != '_').collect();
+    let absent: Vec<&String> = names.iter().filter(|name| !words.contains(name.as_str())).collect();
+    assert!(absent.is_empty(), "README.md does not name {absent:?}");
+    for Definition { name, help, default, .. } in Axis::definitions() {
+        let line = format!("| `{name}` | {} | {help} |\n", default.unwrap_or("required"));
+        assert!(readme.contains(&line), "README.md lacks {line}");
     }
 }
 

@@ -417,6 +417,27 @@ fn a_results_folder_that_cannot_be_made_is_named() {
     folder.write("runs", "a file in the way");
     let done = folder.with_worker(&["sweep", "demo.toml"]).expect(2);
     assert!(done.stderr.contains("cannot make the folder runs/demo"), "{}", done.stderr);
+    // Not even root makes a folder among the kernel's own.
+    let done = folder.with_worker(&["sweep", "--out", "/sys/demo", "demo.toml"]).expect(2);
+    assert!(done.stderr.contains("cannot make the folder /sys/demo"), "{}", done.stderr);
+    assert!(done.stderr.contains("help: "), "{}", done.stderr);
+}
+
+#[test]
+fn a_disk_that_takes_no_more_costs_nothing_that_is_finished() {
+    let folder = folder(&seeds("[1]"));
+    let sweep = folder.command_with_worker(&["sweep", "demo.toml"]);
+    // A bound of 20 KiB on every file stands in for a full disk: what a run leaves has room, the page has not.
+    let mut bounded = std::process::Command::new("sh");
+    bounded.args(["-c", "trap '' XFSZ; ulimit -f 40; exec \"$@\"", "sh"]).arg(sweep.get_program());
+    bounded.args(sweep.get_args()).current_dir(folder.path()).env_clear();
+    bounded.envs(sweep.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let done = Done::of(bounded.output().unwrap()).expect(2);
+    assert!(done.stderr.contains("cannot write runs/demo/report.html: File too large"), "{}", done.stderr);
+    assert!(!folder.path().join("runs/demo/report.html").exists());
+    assert_eq!(outcomes(&folder), ["ok"]);
+    let again = folder.with_worker(&["sweep", "demo.toml"]).expect(0);
+    assert!(again.stderr.contains("1 runs, 1 of them finished before"), "{}", again.stderr);
 }
 
 #[test]

@@ -2,16 +2,25 @@
 
 use std::path::PathBuf;
 
+use rayon::prelude::*;
+
 use super::console::{Console, Stop};
 use super::{pictures, verdicts};
 use crate::check;
-use crate::collate::{self, Collation};
+use crate::collate::{self, Collation, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exec::slurm::Slurm;
 use crate::exit::Exit;
+use crate::parallel::on_all_cores;
 use crate::protocol::Judged;
 use crate::render;
 use crate::store::ResultsFolder;
+
+/// Makes the text of a file.
+type Text<'a> = &'a (dyn Fn() -> Result<String, Diagnostic> + Sync);
+
+/// Runs whose samples are one part of `samples.csv`.
+const SAMPLED_TOGETHER: usize = 256;
 
 /// Which folder.
 #[derive(Debug, clap::Args)]
@@ -73,12 +82,21 @@ pub(super) fn tables(
     judged: Option<&Judged>,
     console: &mut Console,
 ) -> Result<(), Stop> {
-    folder.write("results.csv", &render::csv(&collate::results(&collation.rows, collate::Ranks::Maximum)))?;
-    folder.write("samples.csv", &render::csv(&collate::samples(&collation.rows)))?;
-    let verdicts = judged.map(|judged| format!("\n{}", render::verdicts_markdown(judged, 2))).unwrap_or_default();
-    folder.write("comparison.md", &format!("{}{verdicts}", render::page(collation)))?;
-    folder.write("report.html", &pictures::html(collation, judged, &[folder.path()])?)?;
-    pictures::write_figures(folder, collation)?;
+    let rows = &collation.rows;
+    let files: [(&str, Text<'_>); 4] = [
+        ("samples.csv", &|| Ok(samples(rows))),
+        ("report.html", &|| pictures::html(collation, judged, &[folder.path()])),
+        ("results.csv", &|| Ok(render::csv(&collate::results(rows, Ranks::Maximum)))),
+        ("comparison.md", &|| {
+            let verdicts = judged.map(|judged| format!("\n{}", render::verdicts_markdown(judged, 2)));
+            Ok(format!("{}{}", render::page(collation), verdicts.unwrap_or_default()))
+        }),
+    ];
+    let (tables, figures) = on_all_cores(|| {
+        let write = |(name, text): &(&str, Text<'_>)| folder.write(name, &text()?);
+        rayon::join(|| files.par_iter().try_for_each(write), || pictures::write_figures(folder, collation))
+    })?;
+    tables.and(figures)?;
     for damage in &collation.damaged {
         console.diagnostic(damage);
     }
@@ -86,6 +104,12 @@ pub(super) fn tables(
         console.note(&format!("not in the plan any more, and not tabulated: {}", collation.unplanned.join(", ")));
     }
     Ok(())
+}
+
+/// `samples.csv`, a part at a time: as one table it would take more memory than all reports.
+fn samples(rows: &[Row]) -> String {
+    let parts = rows.par_chunks(SAMPLED_TOGETHER).map(|rows| render::csv_rows(&collate::samples(rows)));
+    render::csv(&collate::samples(&[])) + &parts.collect::<Vec<_>>().concat()
 }
 
 /// The exit code that the runs deserve: 4 where one failed or is missing, 5 where a report is damaged.

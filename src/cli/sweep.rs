@@ -16,6 +16,7 @@ use crate::diag::Diagnostic;
 use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
 use crate::exit::Exit;
 use crate::experiment::Experiment;
+use crate::parallel::on_all_cores;
 use crate::plan::Host;
 use crate::protocol::{Outcome, PlanFile, PlannedRun, Probe};
 use crate::render;
@@ -248,10 +249,7 @@ impl Request<'_> {
                 _ => !finished,
             }
         };
-        let pool = rayon::ThreadPoolBuilder::new()
-            .build()
-            .map_err(|error| Diagnostic::error(format!("cannot start threads: {error}")))?;
-        let due: Vec<&PlannedRun> = pool.install(|| plan.runs.par_iter().filter(is_due).collect());
+        let due: Vec<&PlannedRun> = on_all_cores(|| plan.runs.par_iter().filter(is_due).collect())?;
         Ok(due.into_iter().map(|run| Job { run: run.clone(), place: Place::Folder(folder.run(&run.run_id)) }).collect())
     }
 }

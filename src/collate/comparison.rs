@@ -24,7 +24,7 @@ pub fn comparison(rows: &[Row], ranks: Ranks) -> Table {
     columns.extend(axes.iter().map(|axis| axis_column(*axis)));
     columns.extend([Column::new("rank", "rank"), Column::new("outcome", "outcome")]);
     columns.extend(indicator_columns());
-    columns.push(Column::mib("reserved_mib", "reserved\nat the end"));
+    columns.push(reserved_column());
     columns.push(Column::mib("peak_spread_mib", "peak differs\nover ranks by"));
     let mut table = Table::new(columns);
     for row in rows {
@@ -70,7 +70,7 @@ pub fn results(rows: &[Row], ranks: Ranks) -> Table {
         columns.push(Column::new("rank", "rank"));
     }
     columns.extend(indicator_columns());
-    columns.push(Column::mib("reserved_mib", "reserved\nat the end"));
+    columns.push(reserved_column());
     columns.extend(more.iter().map(|axis| axis_column(*axis)));
     columns.extend([
         Column::new("parameter_count", "parameters"),
@@ -252,7 +252,13 @@ fn device_name(report: &Report) -> &str {
     report.device.as_ref().map_or_else(gpu, |device| &device.name)
 }
 
-fn reserved(report: &Report) -> Option<f64> {
+/// What the allocator holds at the end of a run.
+pub(super) fn reserved_column() -> Column {
+    Column::mib("reserved_mib", "reserved\nat the end")
+}
+
+/// The value under [`reserved_column`]: the maximum over the ranks.
+pub(super) fn reserved(report: &Report) -> Option<f64> {
     maximum(&report.rank_reports, final_reserved)
 }
 

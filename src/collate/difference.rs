@@ -2,18 +2,18 @@
 
 use std::collections::{HashMap, HashSet};
 
-use super::comparison::{indicator_columns, indicator_values};
+use super::comparison::{indicator_columns, indicator_values, reserved, reserved_column};
 use super::row::Row;
 use super::table::{Cell, Column, Table};
 
 /// What two sets of rows say about the same runs.
 #[derive(Debug)]
 pub struct Difference {
-    /// One row per run and indicator that differs, or is known on one side only; all of them on request.
+    /// One row per run and number that differs, or is known on one side only; all of them on request.
     pub table: Table,
     /// Runs on both sides.
     pub shared: usize,
-    /// Runs whose indicators and outcomes are equal.
+    /// Runs whose outcome, indicators and reserved memory are equal.
     pub equal: usize,
     /// Runs that only the first has.
     pub only_left: Vec<String>,
@@ -47,8 +47,8 @@ pub fn difference(left: &[Row], right: &[Row], all: bool) -> Difference {
             let [before, after] = outcomes;
             table.push(vec![row.run_id.as_str().into(), "outcome".into(), before, after, Cell::Empty, Cell::Empty]);
         }
-        let values = indicator_values(&row.indicators()).into_iter().zip(indicator_values(&partner.indicators()));
-        for ((before, after), column) in values.zip(indicator_columns()) {
+        let columns = indicator_columns().into_iter().chain([reserved_column()]);
+        for ((before, after), column) in numbers(row).zip(numbers(partner)).zip(columns) {
             // Equal to the bit: measurements repeat, and whatever does not is worth a line.
             let same = before.map(f64::to_bits) == after.map(f64::to_bits);
             differs |= !same;
@@ -72,4 +72,9 @@ pub fn difference(left: &[Row], right: &[Row], all: bool) -> Difference {
     }
     let only_right = right.iter().map(|row| &row.run_id).filter(|id| !known.contains(id.as_str())).cloned().collect();
     Difference { table, shared, equal, only_left, only_right }
+}
+
+/// The indicators, and what is reserved at the end.
+fn numbers(row: &Row) -> impl Iterator<Item = Option<f64>> {
+    indicator_values(&row.indicators()).into_iter().chain([row.report.as_ref().and_then(reserved)])
 }

@@ -7,6 +7,7 @@ use rayon::prelude::*;
 
 use super::comparison::maximum_over_ranks;
 use crate::diag::Diagnostic;
+use crate::parallel::on_all_cores;
 use crate::protocol::{Axis, Indicators, Outcome, PlanFile, PlannedRun, Report, Value};
 use crate::store::{self, NamedReport, ResultsFolder, State};
 
@@ -119,7 +120,7 @@ impl Collation {
     /// The folder cannot be read.
     pub fn of_plan(folder: &ResultsFolder, plan: PlanFile) -> Result<Self, Diagnostic> {
         let planned: HashSet<&str> = plan.runs.iter().map(|run| run.run_id.as_str()).collect();
-        let unplanned = folder.run_ids()?.into_iter().filter(|run_id| !planned.contains(run_id.as_str())).collect();
+        let unplanned = folder.runs_beside(&planned)?;
         let read = |run: &PlannedRun| {
             let place = folder.run(&run.run_id);
             let (report, damage) = match place.report() {
@@ -136,11 +137,7 @@ impl Collation {
             };
             (Row::planned(run, state, report), damage)
         };
-        // Started for this: the global pool would cost every command its start-up time.
-        let pool = rayon::ThreadPoolBuilder::new()
-            .build()
-            .map_err(|error| Diagnostic::error(format!("cannot start threads: {error}")))?;
-        let (rows, damaged): (Vec<_>, Vec<_>) = pool.install(|| plan.runs.par_iter().map(read).unzip());
+        let (rows, damaged): (Vec<_>, Vec<_>) = on_all_cores(|| plan.runs.par_iter().map(read).unzip())?;
         Ok(Self { plan: Some(plan), rows, unplanned, damaged: damaged.into_iter().flatten().collect() })
     }
 }

@@ -255,7 +255,9 @@ impl Running {
             exit: self.exit,
             said: self.said.clone(),
             stopped: self.stopped,
-            host_ran_out: host.processes_ended_for_memory() > self.ended_for_memory,
+            // Asked only where it matters: a host has many counters.
+            host_ran_out: self.exit.1 == Exit::Signal(nix::libc::SIGKILL)
+                && host.processes_ended_for_memory() > self.ended_for_memory,
             log: &job.place.log_path(self.exit.0),
         });
         let Place::Folder(folder) = &job.place else { return (outcome, message) };
@@ -272,7 +274,7 @@ impl Running {
         }
         match folder.set_status(&status) {
             Ok(()) => (outcome, message),
-            Err(error) => (outcome, Some([message.unwrap_or_default(), error.message].join("; "))),
+            Err(error) => (outcome, Some(message.into_iter().chain([error.message]).collect::<Vec<_>>().join("; "))),
         }
     }
 }

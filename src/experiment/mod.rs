@@ -15,6 +15,7 @@ mod relations;
 mod schema;
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io::ErrorKind;
 use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
@@ -154,8 +155,12 @@ pub struct Experiment {
 /// Every mistake in it, each with its place.
 pub fn read(path: &Path) -> Result<Experiment, Vec<Diagnostic>> {
     let bytes = std::fs::read(path).map_err(|error| {
-        let error = Diagnostic::error(format!("cannot read the experiment {}: {error}", path.display()));
-        vec![if path.is_dir() { error.help("give the TOML file itself") } else { error }]
+        let said = Diagnostic::error(format!("cannot read the experiment {}: {error}", path.display()));
+        vec![match error.kind() {
+            ErrorKind::IsADirectory => said.help("give the TOML file itself"),
+            ErrorKind::NotFound => said.help("give the path of a TOML file, such as experiments/alpha_batch.toml"),
+            _ => said,
+        }]
     })?;
     let text = String::from_utf8(bytes).map_err(|error| {
         let at = error.utf8_error().valid_up_to();

@@ -220,6 +220,11 @@ impl Reader<'_> {
                 self.problem(span, format!("`{name}` is a single table"), "expected a list of tables", Some(help));
                 None
             }
+            (Shape::Table(layout), DeValue::Array(_)) if layout.name.starts_with('[') => {
+                let help = format!("write {} with single brackets: there is only one", layout.name);
+                self.problem(span, format!("`{name}` is a list of tables"), "expected a single table", Some(help));
+                None
+            }
             (Shape::Named(layout), DeValue::Table(table)) => {
                 let mut named = Vec::new();
                 let mut entries: Vec<_> = table.iter().collect();

@@ -5,10 +5,13 @@ use std::sync::Arc;
 use super::Host;
 use crate::experiment::Experiment;
 use crate::protocol::{Axis, Backend, DeviceKind, RunSpec, Value};
-use crate::units::format_bytes;
+use crate::units::{MIB, format_bytes};
 
 /// The value of every axis, in the axes' order.
 pub(super) type Values = [Value; Axis::COUNT];
+
+/// The allocator asks the device for no less; with less, not even the first tensor would fit.
+const SMALLEST_SEGMENT: u64 = 2 * MIB;
 
 /// Values that cannot go together.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
@@ -80,7 +83,21 @@ pub(super) fn resolve(values: &Values, experiment: &Experiment, host: &Host) -> 
         return Err(Conflict {
             axes: vec![Axis::Capacity, Axis::DeviceModel],
             message: format!("capacity = {} is more than the device model `{model}` has", format_bytes(capacity)),
-            help: format!("it has {memory} bytes, {:.2} GiB", memory as f64 / f64::from(1 << 30)),
+            help: format!(
+                "give at most the {memory} bytes ({:.2} GiB) that it has",
+                memory as f64 / f64::from(1 << 30)
+            ),
+        });
+    }
+    if let Some(capacity) = capacity.filter(|capacity| *capacity < SMALLEST_SEGMENT) {
+        return Err(Conflict {
+            axes: vec![Axis::Capacity],
+            message: format!(
+                "capacity = {} is less than the allocator takes at a time, {}",
+                format_bytes(capacity),
+                format_bytes(SMALLEST_SEGMENT)
+            ),
+            help: format!("a number without a unit is in bytes: write capacity = \"{capacity}GiB\", if that is meant"),
         });
     }
     let world_size = whole(Axis::WorldSize);

@@ -9,6 +9,12 @@ pub fn csv(table: &Table) -> String {
     let mut writer = csv::Writer::from_writer(Vec::new());
     // Writing to memory does not fail, and every row has the header's length.
     let _ = writer.write_record(table.columns().iter().map(|column| column.key.as_bytes()));
+    text(writer) + &csv_rows(table)
+}
+
+/// The same without the header, to follow other rows.
+pub fn csv_rows(table: &Table) -> String {
+    let mut writer = csv::Writer::from_writer(Vec::new());
     let mut number = String::new();
     for row in table.rows() {
         for cell in row {
@@ -26,5 +32,9 @@ pub fn csv(table: &Table) -> String {
         }
         let _ = writer.write_record(None::<&[u8]>);
     }
+    text(writer)
+}
+
+fn text(writer: csv::Writer<Vec<u8>>) -> String {
     writer.into_inner().ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default()
 }

@@ -1,5 +1,7 @@
 //! The main figures of an experiment as SVG: memory over the phases, indicators along the axes, rank by rank.
 
+use std::collections::{HashMap, HashSet};
+
 use super::svg::{Figure, Mark, Panel, colour};
 use crate::collate::{self, Collation, Line, Row};
 use crate::protocol::{Axis, Indicator, Phase, RankReport, Sample, Value};
@@ -25,27 +27,30 @@ pub fn figures(collation: &Collation) -> [(&'static str, Option<String>); 3] {
 struct Palette {
     axis: Option<Axis>,
     values: Vec<Value>,
+    /// The place of each among them.
+    places: HashMap<Value, usize>,
     ordered: bool,
 }
 
 impl Palette {
     fn of(rows: &[Row], axis: Option<Axis>) -> Self {
-        let mut values: Vec<Value> = Vec::new();
-        for value in axis.iter().flat_map(|axis| rows.iter().map(|row| row.setting(*axis))) {
-            if !values.contains(value) {
-                values.push(value.clone());
-            }
-        }
+        let mut seen = HashSet::new();
+        let all = axis.iter().flat_map(|axis| rows.iter().map(|row| row.setting(*axis)));
+        let mut values: Vec<Value> = all.filter(|value| seen.insert(*value)).cloned().collect();
         let ordered = values.iter().all(|value| matches!(value, Value::Whole(_)));
         if ordered {
             values.sort();
         }
-        Self { axis, values, ordered }
+        let places = values.iter().cloned().zip(0..).collect();
+        Self { axis, values, places, ordered }
+    }
+
+    fn place(&self, row: &Row) -> usize {
+        self.axis.and_then(|axis| self.places.get(row.setting(axis))).copied().unwrap_or(0)
     }
 
     fn colour(&self, row: &Row) -> String {
-        let at = self.axis.and_then(|axis| self.values.iter().position(|value| value == row.setting(axis)));
-        colour(at.unwrap_or(0), self.values.len(), self.ordered)
+        colour(self.place(row), self.values.len(), self.ordered)
     }
 
     fn legend(&self) -> Vec<(String, String)> {
@@ -109,7 +114,7 @@ fn indicators(rows: &[Row], title: &str) -> Option<Figure> {
         let values = Palette::of(rows, Some(*axis));
         let x = |row: &Row| match row.setting(*axis) {
             Value::Whole(value) if values.ordered => *value as f64,
-            value => values.values.iter().position(|known| known == value).unwrap_or(0) as f64,
+            _ => values.place(row) as f64,
         };
         let used = || groups.iter().flatten().map(|at| &rows[*at]);
         let (low, high) =

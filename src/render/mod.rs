@@ -16,7 +16,7 @@ mod verdict;
 mod verdict_markdown;
 mod verdict_table;
 
-pub use self::csv::csv;
+pub use self::csv::{csv, csv_rows};
 pub use annotations::annotations;
 pub use diagnostic::diagnostic;
 pub use figures::figures;

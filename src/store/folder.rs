@@ -1,11 +1,13 @@
 //! The results folder of one experiment.
 
+use std::collections::HashSet;
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io::{ErrorKind, Read, Write};
 use std::path::{Path, PathBuf};
 
 use super::atomic::{TEMPORARY, write_atomic};
 use super::cannot;
+use super::lines::to_lines;
 use super::reports::read_json;
 use super::run::{REPORT, RunFolder, STATUS};
 use crate::diag::Diagnostic;
@@ -137,7 +139,8 @@ impl ResultsFolder {
                 .help("change the `name` of one of them, or give this sweep its own folder with --out"));
         }
         let path = self.path.join(PLAN);
-        write_atomic(&path, &to_json(&path, plan)?)
+        let text = to_lines(plan).map_err(|error| cannot_be_json(&path, &error))?;
+        write_atomic(&path, &text)
     }
 
     /// Writes a file of the folder, such as `results.csv`.
@@ -184,16 +187,17 @@ impl ResultsFolder {
         RunFolder::new(self.path.join(run_id))
     }
 
-    /// The runs that left something here, planned or not, in natural order.
+    /// The runs beside those of these ids that left something here, in natural order.
     ///
     /// # Errors
     /// The folder cannot be read.
-    pub fn run_ids(&self) -> Result<Vec<String>, Diagnostic> {
+    pub fn runs_beside(&self, planned: &HashSet<&str>) -> Result<Vec<String>, Diagnostic> {
         let failed = |error: std::io::Error| cannot("read", &self.path, &error);
         let mut found = Vec::new();
         for entry in std::fs::read_dir(&self.path).map_err(failed)? {
             let path = entry.map_err(failed)?.path();
             if let Some(name) = path.file_name().and_then(std::ffi::OsStr::to_str)
+                && !planned.contains(name)
                 && !name.starts_with(TEMPORARY)
                 && (path.join(REPORT).exists() || path.join(STATUS).exists())
             {
@@ -207,8 +211,11 @@ impl ResultsFolder {
 
 /// A value as indented JSON with a line break at its end.
 pub(super) fn to_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<Vec<u8>, Diagnostic> {
-    let mut bytes = serde_json::to_vec_pretty(value)
-        .map_err(|error| Diagnostic::error(format!("cannot write {}: {error}", path.display())))?;
+    let mut bytes = serde_json::to_vec_pretty(value).map_err(|error| cannot_be_json(path, &error))?;
     bytes.push(b'\n');
     Ok(bytes)
+}
+
+fn cannot_be_json(path: &Path, error: &serde_json::Error) -> Diagnostic {
+    Diagnostic::error(format!("cannot write {}: {error}", path.display()))
 }

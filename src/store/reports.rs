@@ -72,7 +72,12 @@ pub(super) fn read_json<T: DeserializeOwned>(path: &Path, what: &str) -> Result<
         Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
         Err(error) => return Err(cannot("read", path, &error)),
     };
-    serde_json::from_slice(&bytes).map(Some).map_err(|error| damaged(path, what, &bytes, &error))
+    // As a whole, text is checked several times faster than string by string.
+    let read = match std::str::from_utf8(&bytes) {
+        Ok(text) => serde_json::from_str(text),
+        Err(_) => serde_json::from_slice(&bytes),
+    };
+    read.map(Some).map_err(|error| damaged(path, what, &bytes, &error))
 }
 
 /// `runs/x/<run-id>/report.json` is called by its folder, any other file by its name without extension.

@@ -8,7 +8,7 @@ use nix::unistd::Pid;
 use super::atomic::{TEMPORARY, write_atomic_soon};
 use super::cannot;
 use super::folder::to_json;
-use super::reports::{read_json, read_report};
+use super::reports::read_json;
 use crate::diag::Diagnostic;
 use crate::protocol::{Outcome, Report, RunSpec, Status};
 
@@ -105,8 +105,7 @@ impl RunFolder {
     /// # Errors
     /// The report cannot be read, or is damaged.
     pub fn report(&self) -> Result<Option<Report>, Diagnostic> {
-        let path = self.report_path();
-        if path.exists() { read_report(&path).map(|named| Some(named.report)) } else { Ok(None) }
+        read_json(&self.report_path(), "report")
     }
 
     /// What the run said of itself; none where it was never started.

@@ -40,7 +40,7 @@ impl Reader<'_> {
             (Kind::Bytes, DeValue::String(text)) if text == "none" => Some(Value::None),
             (Kind::Bytes, DeValue::String(text)) => match units::parse_bytes(text) {
                 Ok(0) => {
-                    self.problem(span, format!("`{name}` = {text} is too small"), "at least one byte", None);
+                    self.problem(span, format!("`{name}` = \"{text}\" is too small"), "at least one byte", None);
                     None
                 }
                 Ok(bytes) => Some(Value::Whole(bytes)),
@@ -87,6 +87,9 @@ impl Reader<'_> {
             }
             DeValue::String(inner) if would_do(inner, expected) => {
                 Some(format!("write it without quotes: {name} = {inner}"))
+            }
+            DeValue::String(inner) if self.typed && inner.contains(',') => {
+                Some(format!("several values need brackets: --set '{name}=[{inner}]'"))
             }
             DeValue::Integer(_) | DeValue::Boolean(_) | DeValue::Datetime(_) if expected.contains("text") => {
                 Some(format!("write it in quotes: {name} = \"{text}\""))
@@ -150,7 +153,8 @@ impl Reader<'_> {
             UnitError::NoUnit => format!("say which: \"{text}s\" or \"{text}m\""),
             _ => "write \"90s\", \"10m\", \"1h30m\", or as Slurm does: \"00:10:00\", \"1-02:00:00\"".to_owned(),
         };
-        self.problem(span, format!("`{name}` = {text} is no duration"), error.to_string(), Some(help));
+        let written = self.source.text[span.clone()].to_owned();
+        self.problem(span, format!("`{name}` = {written} is no duration"), error.to_string(), Some(help));
     }
 
     /// A number, in the unit of the value; `"0.5%"`; `"0.5 MiB"`; or two of them with `or` between.
@@ -221,7 +225,8 @@ impl Reader<'_> {
                 }
             }
             if located.len() < 2 {
-                self.problem(group.span(), "a zip group needs two axes or more", "nothing to advance together", None);
+                let help = "add the axis that this one advances with, or take the group out".to_owned();
+                self.problem(group.span(), "a zip group needs two axes", "nothing advances together", Some(help));
                 return None;
             }
             read.push(located);

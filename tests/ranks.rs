@@ -32,15 +32,6 @@ sequence_length = 16
 vocabulary_size = 64
 ";
 
-fn memlab(folder: &Folder, args: &[&str]) -> Done {
-    let mut command = folder.command(args);
-    command.env("MEMLAB_WORKER", WORKER);
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    Done::of(command.output().unwrap())
-}
-
 fn read(path: &std::path::Path) -> Value {
     serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
 }
@@ -56,7 +47,7 @@ impl Ranks {
     fn new(fields: &Value) -> Self {
         let folder = Folder::new();
         folder.write("demo.toml", TINY);
-        memlab(&folder, &["sweep", "demo.toml", "--set", "steps=1"]).expect(0);
+        folder.with_real_worker(&["sweep", "demo.toml", "--set", "steps=1"]).expect(0);
         let runs = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
         let report =
             read(&runs.into_iter().find(|path| path.join("status.json").exists()).unwrap().join("report.json"));
@@ -72,12 +63,24 @@ impl Ranks {
         Self { folder, request, size }
     }
 
+    /// A rank that meets the others in a file.
     fn start(&self, rank: u64) -> Rank {
+        let store = self.folder.path().join("store");
+        self.start_with(rank, &[("MEMLAB_RENDEZVOUS", store.to_str().unwrap()), ("GLOO_SOCKET_IFNAME", "lo")])
+    }
+
+    /// A rank that meets the others at an address, as launchers of PyTorch announce it; rank zero is the server.
+    fn start_at(&self, port: u16, rank: u64) -> Rank {
+        let port = port.to_string();
+        let address = [("MASTER_ADDR", "127.0.0.1"), ("MASTER_PORT", &port), ("GLOO_SOCKET_IFNAME", "lo")];
+        self.start_with(rank, &address)
+    }
+
+    fn start_with(&self, rank: u64, variables: &[(&str, &str)]) -> Rank {
         let mut command = Command::new(WORKER);
         command.arg("run").env("RANK", rank.to_string()).env("LOCAL_RANK", rank.to_string());
-        command.env("WORLD_SIZE", self.size.to_string()).env("MEMLAB_RENDEZVOUS", self.folder.path().join("store"));
-        command.env("GLOO_SOCKET_IFNAME", "lo").stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut process = command.spawn().unwrap();
+        command.env("WORLD_SIZE", self.size.to_string()).envs(variables.iter().copied());
+        let mut process = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
         // To wait for a process is to close its standard input, which would end it.
         let mut lifeline = process.stdin.take().unwrap();
         writeln!(lifeline, "{}", self.request).unwrap();
@@ -88,9 +91,14 @@ impl Ranks {
         (0..self.size).map(|rank| self.start(rank)).collect()
     }
 
-    fn report(&self) -> PathBuf {
-        self.folder.path().join("report.json")
+    fn report(&self) -> Value {
+        read(&self.folder.path().join("report.json"))
     }
+}
+
+/// A port that was free a moment ago.
+fn port() -> u16 {
+    std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
 
 struct Rank {
@@ -120,24 +128,34 @@ fn endless() -> Value {
     json!({ "steps": 1_000_000_000, "compute": false })
 }
 
+/// Allocated, reserved and peak at every sample of a rank.
+fn samples(report: &Value, rank: usize) -> Vec<Value> {
+    let keys = ["step", "phase", "allocated_mib", "reserved_mib", "peak_allocated_mib"];
+    let of = |sample: &Value| keys.map(|key| sample[key].clone()).into_iter().collect();
+    report["rank_reports"][rank]["samples"].as_array().unwrap().iter().map(of).collect()
+}
+
 #[test]
-fn two_ranks_have_the_memory_of_the_reference() {
+fn two_ranks_have_the_memory_and_the_loss_of_the_reference() {
     let folder = Folder::new();
-    for extra in ["0", "2"] {
-        let output = format!("x{extra}.json");
-        let args =
-            ["run", "--case", "alpha", "--batch-size", "2", "--world-size", "2", "--device", "cpu", "--no-compute"];
-        memlab(&folder, &[&args[..], &["--rank-zero-extra-samples", extra, "--output", &output]].concat()).expect(0);
+    for (extra, computes) in [("0", false), ("2", false), ("2", true)] {
+        let output = format!("x{extra}-{computes}.json");
+        let args = ["run", "--case", "alpha", "--batch-size", "2", "--world-size", "2", "--device", "cpu", "--output"];
+        let mut args = [&args[..], &[&output, "--rank-zero-extra-samples", extra]].concat();
+        if !computes {
+            args.push("--no-compute");
+        }
+        folder.with_real_worker(&args).expect(0);
         let measured = read(&folder.path().join(&output));
         let data = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/data/reference");
         let reference = read(&PathBuf::from(data).join(format!("ddp2-gloo-alpha-small-b2-x{extra}.json")));
         for rank in 0..2 {
-            let samples = |report: &Value| -> Vec<Value> {
-                let keys = ["step", "phase", "allocated_mib", "reserved_mib", "peak_allocated_mib"];
-                let of = |sample: &Value| keys.map(|key| sample[key].clone()).into_iter().collect();
-                report["rank_reports"][rank]["samples"].as_array().unwrap().iter().map(of).collect()
-            };
-            assert_eq!(samples(&measured), samples(&reference), "rank {rank} with {extra} extra samples");
+            assert_eq!(samples(&measured, rank), samples(&reference, rank), "rank {rank} with {extra} extra samples");
+        }
+        if computes {
+            let loss = |report: &Value| report["final_loss_rank_zero"].as_f64().unwrap();
+            let (measured, reference) = (loss(&measured), loss(&reference));
+            assert!((measured - reference).abs() <= 1e-5 * reference, "{measured} and {reference}");
         }
     }
 }
@@ -151,7 +169,7 @@ fn ranks_that_only_allocate_have_the_samples_of_those_that_compute() {
     );
     let samples = ["true", "false"].map(|compute| {
         let set = format!("compute={compute}");
-        memlab(&folder, &["sweep", "demo.toml", "--out", compute, "--set", &set]).expect(0);
+        folder.with_real_worker(&["sweep", "demo.toml", "--out", compute, "--set", &set]).expect(0);
         let samples = folder.read(&format!("{compute}/samples.csv"));
         // Without run ids, which tell the two apart.
         samples.lines().filter_map(|line| Some(line.split_once(',')?.1.to_owned())).collect::<Vec<_>>()
@@ -163,18 +181,53 @@ fn ranks_that_only_allocate_have_the_samples_of_those_that_compute() {
 #[test]
 fn eight_ranks_agree() {
     let folder = Folder::new();
-    folder.write("demo.toml", &TINY.replace("world_size = 2", "world_size = 8"));
-    memlab(&folder, &["sweep", "demo.toml"]).expect(0);
-    let samples = folder.read("runs/demo/samples.csv");
-    // Without run id and rank.
-    let of_rank = |rank: u64| -> Vec<&str> {
-        let rows = samples.lines().filter_map(|line| line.split_once(',')?.1.split_once(','));
-        rows.filter(|(of, _)| *of == rank.to_string()).map(|(_, rest)| rest).collect()
-    };
-    assert_eq!(of_rank(0).len(), 3 + 6 * 4);
-    for rank in 1..8 {
-        assert_eq!(of_rank(rank), of_rank(0), "rank {rank}");
+    folder.write("demo.toml", TINY);
+    let small = ["preset=small", "compute=false"];
+    for (name, fields) in [("tiny", &[][..]), ("small", &small)] {
+        let mut args = vec!["sweep", "demo.toml", "--out", name, "--set", "world_size=8"];
+        args.extend(fields.iter().flat_map(|field| ["--set", *field]));
+        folder.with_real_worker(&args).expect(0);
+        let samples = folder.read(&format!("{name}/samples.csv"));
+        // Without run id and rank.
+        let of_rank = |rank: u64| -> Vec<&str> {
+            let rows = samples.lines().filter_map(|line| line.split_once(',')?.1.split_once(','));
+            rows.filter(|(of, _)| *of == rank.to_string()).map(|(_, rest)| rest).collect()
+        };
+        assert_eq!(of_rank(0).len(), 3 + 6 * 4);
+        for rank in 1..8 {
+            assert_eq!(of_rank(rank), of_rank(0), "rank {rank}, {name}");
+        }
     }
+}
+
+#[test]
+fn runs_that_go_on_at_the_same_time_do_not_meet() {
+    let folder = Folder::new();
+    folder.write("demo.toml", &format!("{TINY}[sweep]\nseed = [1, 2]\nrank_zero_extra_samples = [0, 3]"));
+    let sweep = |out: &str, jobs: &str| {
+        let mut command = folder.command_with_real_worker(&["sweep", "demo.toml", "--out", out, "--jobs", jobs]);
+        command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap()
+    };
+    let at_once = [sweep("first", "4"), sweep("second", "4")];
+    for child in at_once {
+        Done::of(child.wait_with_output().unwrap()).expect(0);
+    }
+    Done::of(sweep("alone", "1").wait_with_output().unwrap()).expect(0);
+    let [first, second, alone] = ["first", "second", "alone"].map(|out| folder.read(&format!("{out}/samples.csv")));
+    assert_eq!(alone.lines().count(), 1 + 4 * 2 * (3 + 6 * 4));
+    assert_eq!((&first, &second), (&alone, &alone));
+}
+
+#[test]
+fn a_single_rank_with_a_backend_has_the_memory_of_one_among_others() {
+    let [one, two] = [1, 2].map(|size| {
+        let ranks = Ranks::new(&json!({ "world_size": size, "backend": "gloo" }));
+        for mut rank in ranks.start_all() {
+            assert_eq!(rank.exit_code(), Some(0));
+        }
+        ranks.report()
+    });
+    assert_eq!(samples(&one, 0), samples(&two, 0));
 }
 
 #[test]
@@ -186,7 +239,7 @@ fn a_rank_that_is_killed_is_named_by_the_other() {
         processes[victim].signal(Signal::SIGKILL);
         assert_eq!(processes[1 - victim].exit_code(), Some(4));
         assert_eq!(processes[victim].exit_code(), None);
-        let report = read(&ranks.report());
+        let report = ranks.report();
         assert_eq!((&report["outcome"], &report["failure"]["rank"]), (&json!("killed"), &json!(victim)));
         assert!(report["failure"]["step"].as_u64().unwrap() >= 1, "{}", report["failure"]);
         assert_eq!(report["rank_reports"][0]["rank"], 1 - victim);
@@ -204,9 +257,47 @@ fn a_rank_that_hangs_is_named_when_time_is_over() {
     assert_eq!(processes[0].exit_code(), Some(4));
     processes[1].signal(Signal::SIGKILL);
     assert_eq!(processes[1].exit_code(), None);
-    let report = read(&ranks.report());
+    let report = ranks.report();
     assert_eq!((&report["outcome"], &report["failure"]["rank"]), (&json!("timeout"), &json!(1)));
+    let message = report["failure"]["message"].as_str().unwrap();
+    assert!(message.starts_with("the time limit of 5 s was reached: rank 1 on "), "{message}");
     assert!(report["rank_reports"][0]["samples"].as_array().unwrap().len() > 7);
+}
+
+/// Rank zero is the server where the ranks meet, so that nothing can be asked any more.
+#[test]
+fn the_loss_of_the_rank_that_is_the_server_ends_the_others() {
+    for (signal, outcome) in [(Signal::SIGKILL, "error"), (Signal::SIGSTOP, "timeout")] {
+        let mut ranks = Ranks::new(&endless());
+        if signal == Signal::SIGSTOP {
+            ranks.request["time_limit_seconds"] = json!(8);
+        }
+        let port = port();
+        let mut processes = [ranks.start_at(port, 0), ranks.start_at(port, 1)];
+        processes[1].has_trained();
+        processes[0].signal(signal);
+        assert_eq!(processes[1].exit_code(), Some(4));
+        processes[0].signal(Signal::SIGKILL);
+        assert_eq!(processes[0].exit_code(), None);
+        let report = ranks.report();
+        assert_eq!((&report["outcome"], &report["failure"]["rank"]), (&json!(outcome), &json!(0)), "{signal}");
+        assert_eq!(report["rank_reports"][0]["rank"], 1);
+        assert!(report["rank_reports"][0]["samples"].as_array().unwrap().len() > 7);
+    }
+}
+
+#[test]
+fn a_rank_that_cannot_reach_the_others_is_named_with_its_reason() {
+    let ranks = Ranks::new(&endless());
+    let store = ranks.folder.path().join("store");
+    let variables = [("MEMLAB_RENDEZVOUS", store.to_str().unwrap()), ("GLOO_SOCKET_IFNAME", "none0")];
+    for mut rank in [ranks.start(0), ranks.start_with(1, &variables)] {
+        assert_eq!(rank.exit_code(), Some(4));
+    }
+    let failure = &ranks.report()["failure"];
+    assert_eq!(failure["rank"], 1);
+    let message = failure["message"].as_str().unwrap();
+    assert!(message.starts_with("rank 1: the other ranks cannot be reached: "), "{message}");
 }
 
 #[test]
@@ -214,7 +305,7 @@ fn a_rank_that_runs_out_of_memory_ends_the_others_and_keeps_their_samples() {
     let folder = Folder::new();
     let args = ["run", "--case", "alpha", "--batch-size", "2", "--world-size", "2", "--rank-zero-extra-samples", "2"];
     let rest = ["--device", "cpu", "--no-compute", "--capacity", "215MiB", "--output", "out.json"];
-    memlab(&folder, &[&args[..], &rest].concat()).expect(3);
+    folder.with_real_worker(&[&args[..], &rest].concat()).expect(3);
     let report = read(&folder.path().join("out.json"));
     assert_eq!((&report["outcome"], &report["oom"]["rank"]), (&json!("oom"), &json!(0)));
     assert_eq!(report["rank_reports"].as_array().unwrap().len(), 2);
@@ -226,31 +317,22 @@ fn a_rank_that_never_comes_is_named_when_time_is_over() {
     let mut ranks = Ranks::new(&endless());
     ranks.request["time_limit_seconds"] = json!(3);
     assert_eq!(ranks.start(0).exit_code(), Some(4));
-    let failure = &read(&ranks.report())["failure"];
-    assert_eq!(failure["message"], "rank 1 never came to where the ranks meet");
+    let message = "the time limit of 3 s was reached: rank 1 never came to where the ranks meet";
+    assert_eq!(ranks.report()["failure"]["message"], message);
 }
 
 #[test]
-fn ranks_meet_at_an_address_as_under_torchrun() {
+fn ranks_meet_at_an_address() {
     let ranks = Ranks::new(&json!({ "steps": 2 }));
-    // A port that was free a moment ago.
-    let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-    let request = ranks.folder.write("request.json", &ranks.request.to_string());
-    let start = |rank: u64| {
-        let mut command = Command::new(WORKER);
-        command
-            .args(["run", "--request"])
-            .arg(&request)
-            .env("RANK", rank.to_string())
-            .env("LOCAL_RANK", rank.to_string());
-        command.env("WORLD_SIZE", "2").env("MASTER_ADDR", "127.0.0.1").env("MASTER_PORT", port.to_string());
-        command.env("GLOO_SOCKET_IFNAME", "lo").stdout(Stdio::null()).stderr(Stdio::null());
-        command.spawn().unwrap()
-    };
-    for mut child in [start(0), start(1)] {
-        assert_eq!(child.wait().unwrap().code(), Some(0));
+    // Whichever rank ends first gathers, and finds the server until it is done.
+    for _ in 0..4 {
+        let port = port();
+        for mut rank in [ranks.start_at(port, 0), ranks.start_at(port, 1)] {
+            assert_eq!(rank.exit_code(), Some(0));
+        }
+        assert_eq!(ranks.report()["rank_reports"].as_array().unwrap().len(), 2);
+        std::fs::remove_file(ranks.folder.path().join("report.json")).unwrap();
     }
-    assert_eq!(read(&ranks.report())["rank_reports"].as_array().unwrap().len(), 2);
 }
 
 #[test]
@@ -268,6 +350,7 @@ fn a_launcher_that_says_half_is_refused() {
     let of = |rank, size| vec![("RANK", rank), ("LOCAL_RANK", rank), ("WORLD_SIZE", size)];
     assert!(said(&[]).contains("start it with `memlab run`"));
     assert!(said(&[("RANK", "0"), ("WORLD_SIZE", "2")]).contains("LOCAL_RANK is not set"));
+    assert!(said(&[("LOCAL_RANK", "0")]).contains("RANK and WORLD_SIZE are not set"));
     assert!(said(&of("x", "2")).contains("RANK is `x`"));
     assert!(said(&of("0", "3")).contains("WORLD_SIZE is 3, and the run has 2 ranks"));
     assert!(said(&of("2", "2")).contains("RANK is 2, and there are 2 ranks"));
@@ -278,12 +361,8 @@ fn a_launcher_that_says_half_is_refused() {
 fn ranks_end_with_the_runner_that_started_them() {
     let folder = Folder::new();
     folder.write("demo.toml", &TINY.replace("world_size", "compute = false\nsteps = 1000000\nworld_size"));
-    let mut command = folder.command(&["sweep", "demo.toml"]);
-    command.env("MEMLAB_WORKER", WORKER).stderr(Stdio::null()).stdout(Stdio::null());
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    let mut runner = command.spawn().unwrap();
+    let mut command = folder.command_with_real_worker(&["sweep", "demo.toml"]);
+    let mut runner = command.stderr(Stdio::null()).stdout(Stdio::null()).spawn().unwrap();
     let children = || -> Vec<String> {
         let list = format!("/proc/{0}/task/{0}/children", runner.id());
         std::fs::read_to_string(list).unwrap_or_default().split_whitespace().map(str::to_owned).collect()

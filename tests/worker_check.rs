@@ -5,7 +5,7 @@ mod support;
 
 use std::path::Path;
 
-use support::{Done, Folder};
+use support::Folder;
 
 #[test]
 fn the_reference_hypotheses_hold_and_the_baselines_are_met() {
@@ -17,12 +17,6 @@ fn the_reference_hypotheses_hold_and_the_baselines_are_met() {
     assert!(paths.len() >= 5, "{paths:?}");
     let folder = Folder::new();
     let args: Vec<&str> = ["check"].into_iter().chain(paths.iter().map(String::as_str)).collect();
-    let mut command = folder.command(&args);
-    command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-    // A worker of a checkout finds its libtorch through its own path; an installed one through this.
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    let done = Done::of(command.output().unwrap()).expect(0);
+    let done = folder.with_real_worker(&args).expect(0);
     assert_eq!(done.stdout.matches("baseline: supported").count(), paths.len(), "{}", done.stdout);
 }

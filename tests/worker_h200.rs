@@ -12,7 +12,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use memlab::protocol::{ModelConfig, PlanFile, Report};
-use support::{Done, Folder};
+use support::Folder;
 
 /// The reports in a folder of tests/data with one rank, by name.
 fn recorded(folder: &str) -> BTreeMap<String, Report> {
@@ -53,12 +53,7 @@ fn modelled(recorded: &BTreeMap<String, Report>, compute: bool) -> BTreeMap<Stri
     }
     let folder = Folder::new();
     folder.write("h200.toml", &text);
-    let mut command = folder.command(&["sweep", "h200.toml"]);
-    command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    let done = Done::of(command.output().unwrap());
+    let done = folder.with_real_worker(&["sweep", "h200.toml"]);
     let results = folder.path().join("runs/h200");
     assert!(results.join("plan.json").exists(), "{}", done.stderr);
     let plan: PlanFile = serde_json::from_slice(&std::fs::read(results.join("plan.json")).unwrap()).unwrap();

@@ -12,13 +12,7 @@ fn limit(folder: &Folder, experiment: &str, more: &[&str]) -> Done {
     let experiment = Path::new(env!("CARGO_MANIFEST_DIR")).join("experiments").join(experiment);
     let args = ["limit", experiment.to_str().unwrap(), "--device", "cpu", "--format", "json"];
     let args: Vec<&str> = args.into_iter().chain(more.iter().copied()).collect();
-    let mut command = folder.command(&args);
-    command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-    // A worker of a checkout finds its libtorch through its own path; an installed one through this.
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    Done::of(command.output().unwrap())
+    folder.with_real_worker(&args)
 }
 
 /// The rows of the values that were tried, by value.

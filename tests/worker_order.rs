@@ -11,7 +11,7 @@ use std::path::Path;
 
 use memlab::allocator::Action;
 use memlab::snapshot::{self, Limits};
-use support::{Done, Folder};
+use support::Folder;
 
 /// What the program does: the requested size of each allocation and, of each free, which allocation it ends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,12 +40,7 @@ fn compare_with_reference(case: &str, recording: &str) {
     let folder = Folder::new();
     let arguments =
         ["run", "--case", case, "--steps", "3", "--device", "cpu", "--no-compute", "--snapshot", "history.pickle"];
-    let mut command = folder.command(&arguments);
-    command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    let done = Done::of(command.output().unwrap());
+    let done = folder.with_real_worker(&arguments);
     let ours = folder.path().join("history-rank0.pickle");
     assert!(ours.exists(), "{}", done.stderr);
     let recording = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/data/snapshots").join(recording);

@@ -32,20 +32,6 @@ fn folder(base: &str, rest: &str) -> Folder {
     folder
 }
 
-fn memlab(folder: &Folder, args: &[&str]) -> Done {
-    Done::of(command(folder, args).output().unwrap())
-}
-
-fn command(folder: &Folder, args: &[&str]) -> std::process::Command {
-    let mut command = folder.command(args);
-    command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-    // A worker of a checkout finds its libtorch through its own path; an installed one through this.
-    if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
-        command.env("LD_LIBRARY_PATH", path);
-    }
-    command
-}
-
 /// The only run's folder.
 fn run_folder(folder: &Folder) -> std::path::PathBuf {
     let mut entries = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
@@ -59,9 +45,9 @@ fn json(path: &std::path::Path) -> serde_json::Value {
 #[test]
 fn samples_are_the_same_with_any_number_of_jobs_and_any_instruction_set() {
     let folder = folder("", "[sweep]\nbatch_size = [1, 2, 5]\nsteps = [2, 3]");
-    memlab(&folder, &["sweep", "--jobs", "1", "--out", "one", "demo.toml"]).expect(0);
-    memlab(&folder, &["sweep", "--jobs", "4", "--out", "four", "demo.toml"]).expect(0);
-    let mut plain = command(&folder, &["sweep", "--out", "plain", "demo.toml"]);
+    folder.with_real_worker(&["sweep", "--jobs", "1", "--out", "one", "demo.toml"]).expect(0);
+    folder.with_real_worker(&["sweep", "--jobs", "4", "--out", "four", "demo.toml"]).expect(0);
+    let mut plain = folder.command_with_real_worker(&["sweep", "--out", "plain", "demo.toml"]);
     plain.env("ONEDNN_MAX_CPU_ISA", "AVX2").env("ATEN_CPU_CAPABILITY", "default");
     Done::of(plain.output().unwrap()).expect(0);
     let samples = ["one", "four", "plain"].map(|place| folder.read(&format!("{place}/samples.csv")));
@@ -73,7 +59,7 @@ fn samples_are_the_same_with_any_number_of_jobs_and_any_instruction_set() {
 #[test]
 fn a_run_that_does_not_fit_is_evidence() {
     let folder = folder("capacity = \"40MiB\"", "[sweep]\nbatch_size = [1, 512]");
-    let done = memlab(&folder, &["sweep", "demo.toml", "--format", "json"]).expect(0);
+    let done = folder.with_real_worker(&["sweep", "demo.toml", "--format", "json"]).expect(0);
     let rows: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
     assert_eq!(rows[1]["outcome"], "oom", "{rows}");
     assert!(rows[1]["oom_requested_mib"].as_f64().unwrap() > 0.0);
@@ -83,11 +69,11 @@ fn a_run_that_does_not_fit_is_evidence() {
 #[test]
 fn a_run_can_be_reproduced_and_resumed() {
     let folder = folder("", "");
-    memlab(&folder, &["sweep", "demo.toml"]).expect(0);
+    folder.with_real_worker(&["sweep", "demo.toml"]).expect(0);
     let run = run_folder(&folder);
-    let same = memlab(&folder, &["reproduce", run.to_str().unwrap()]).expect(0);
+    let same = folder.with_real_worker(&["reproduce", run.to_str().unwrap()]).expect(0);
     assert_eq!(same.stdout, "");
-    let again = memlab(&folder, &["sweep", "demo.toml"]).expect(0);
+    let again = folder.with_real_worker(&["sweep", "demo.toml"]).expect(0);
     assert!(again.stderr.contains("1 runs, 1 of them finished before"), "{}", again.stderr);
     assert_eq!(json(&run.join("status.json"))["attempt"], 1);
 }
@@ -95,7 +81,7 @@ fn a_run_can_be_reproduced_and_resumed() {
 #[test]
 fn ctrl_c_leaves_what_was_measured_until_then() {
     let folder = folder("steps = 1000000", "");
-    let mut child = command(&folder, &["sweep", "demo.toml"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut child = folder.command_with_real_worker(&["sweep", "demo.toml"]).stderr(Stdio::piped()).spawn().unwrap();
     let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
     lines.find(|line| line.contains("1 runs"));
     let log = || std::fs::read_dir(folder.path().join("runs/demo")).unwrap().count() > 2;
@@ -111,7 +97,7 @@ fn ctrl_c_leaves_what_was_measured_until_then() {
 #[test]
 fn a_worker_ends_with_the_runner_that_started_it() {
     let folder = folder("steps = 1000000", "");
-    let mut child = command(&folder, &["sweep", "demo.toml"]).stderr(Stdio::null()).spawn().unwrap();
+    let mut child = folder.command_with_real_worker(&["sweep", "demo.toml"]).stderr(Stdio::null()).spawn().unwrap();
     let pid = loop {
         std::thread::sleep(std::time::Duration::from_millis(20));
         let started = folder.path().join("runs/demo/plan.json").exists()
@@ -138,7 +124,7 @@ fn a_worker_ends_with_the_runner_that_started_it() {
 #[test]
 fn the_time_limit_leaves_a_report_of_what_was_measured() {
     let folder = folder("steps = 1000000", "[run]\ntimeout = \"5s\"");
-    memlab(&folder, &["sweep", "demo.toml"]).expect(4);
+    folder.with_real_worker(&["sweep", "demo.toml"]).expect(4);
     let status = json(&run_folder(&folder).join("status.json"));
     assert_eq!(status["outcome"], "timeout");
     assert!(status["message"].as_str().unwrap().starts_with("the time limit of 5"), "{status}");

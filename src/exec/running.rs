@@ -100,7 +100,9 @@ impl Running {
             .transpose()
             .map_err(|error| format!("cannot make a folder where the ranks meet: {error}"))?;
         let started = Instant::now();
-        let limit = |seconds| (started + Duration::from_secs(seconds) + GRACE, Alarm::TimeLimit { seconds });
+        // Ranks whose time is over wait for the word of the others before they end.
+        let grace = if ranks > 1 { GRACE + RANK_GRACE } else { GRACE };
+        let limit = |seconds| (started + Duration::from_secs(seconds) + grace, Alarm::TimeLimit { seconds });
         let mut running = Self {
             attempt,
             children: Vec::new(),

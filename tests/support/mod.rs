@@ -61,6 +61,24 @@ impl Folder {
         Done::of(self.command_with_worker(args).output().unwrap())
     }
 
+    /// The same with the real worker.
+    #[cfg(feature = "worker")]
+    pub(crate) fn command_with_real_worker(&self, args: &[&str]) -> Command {
+        let mut command = self.command(args);
+        command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
+        // A worker of a checkout finds its libtorch through its own path; an installed one through this.
+        if let Some(path) = std::env::var_os("LD_LIBRARY_PATH") {
+            command.env("LD_LIBRARY_PATH", path);
+        }
+        command
+    }
+
+    /// Runs `memlab` with the real worker to its end.
+    #[cfg(feature = "worker")]
+    pub(crate) fn with_real_worker(&self, args: &[&str]) -> Done {
+        Done::of(self.command_with_real_worker(args).output().unwrap())
+    }
+
     /// Runs `memlab` to its end.
     pub(crate) fn memlab(&self, args: &[&str]) -> Done {
         Done::of(self.command(args).output().unwrap())

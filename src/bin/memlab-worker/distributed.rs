@@ -1,19 +1,17 @@
-//! The ranks of one run: who this process is, where it meets the others, and what ranks tell one another beside gradients.
+//! The ranks of one run: who this process is, where it meets the others, and how it connects with them.
 //!
-//! A launcher (`memlab run`, `srun`, `torchrun --no-python`) starts one worker per rank and says who each is. Every rank says in
-//! the store what it is doing, that it failed, and at its end what it measured; whoever ends first gathers the parts of all, so
-//! that a run that lost a rank, whichever it is, still has a report.
+//! A launcher (`memlab run`, `srun`, `torchrun --no-python`) starts one worker per rank and says who each is.
 
 use std::collections::BTreeMap;
 use std::path::PathBuf;
-use std::sync::OnceLock;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
 
 use memlab::protocol::{Activity, Backend, RunSpec};
-use memlab::store::hostname;
 
-use crate::gather::{Part, Seen};
+use crate::gather::Part;
+use crate::meeting::{Gathered, Meeting};
 use crate::native::Device;
 use crate::native::ranks::{Group, Store};
 use crate::stop::Stop;
@@ -26,10 +24,6 @@ const LAUNCHER: [&str; 3] = ["RANK", "LOCAL_RANK", "WORLD_SIZE"];
 const SLURM: [&str; 3] = ["SLURM_PROCID", "SLURM_LOCALID", "SLURM_NTASKS"];
 /// How long ranks wait for one another where the run has no time limit: as long as `torch.distributed` does.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
-/// How long the parts of the other ranks are waited for once a rank has failed. Shorter than what the runner gives the ranks.
-const GATHERING: Duration = Duration::from_millis(1500);
-/// How often the store is asked whether a rank failed.
-const WATCHING: Duration = Duration::from_millis(100);
 
 /// Who this process is among the ranks of its run.
 #[derive(Debug)]
@@ -39,12 +33,10 @@ pub(crate) struct Ranks {
     /// Its rank on its node.
     pub(crate) local_rank: u64,
     world_size: u64,
-    /// None for a single rank, which meets nobody.
+    /// None for a run without a backend, whose single rank meets nobody.
     rendezvous: Option<Rendezvous>,
-    /// Open once the device is.
-    store: OnceLock<Store>,
-    /// Whether this process has to end soon.
-    hurry: AtomicBool,
+    /// There once the device is open.
+    meeting: OnceLock<Arc<Meeting>>,
 }
 
 #[derive(Debug, PartialEq, Eq)]
@@ -73,8 +65,9 @@ impl Ranks {
             _ if names == LAUNCHER => {
                 let missing: Vec<_> = names.into_iter().filter(|name| variable(name).is_none()).collect();
                 return Err(format!(
-                    "{} is not set: a launcher sets all of RANK, LOCAL_RANK and WORLD_SIZE, and where there is none, none is set",
-                    missing.join(" and ")
+                    "{} {} not set: a launcher sets all of RANK, LOCAL_RANK and WORLD_SIZE, and where there is none, none is set",
+                    missing.join(" and "),
+                    if missing.len() == 1 { "is" } else { "are" }
                 ));
             }
             _ => {
@@ -94,7 +87,10 @@ impl Ranks {
         if rank >= world_size {
             return Err(format!("{} is {rank}, and there are {world_size} ranks, counted from 0", names[0]));
         }
-        let rendezvous = if world_size == 1 {
+        if world_size > 1 && spec.backend.is_none() {
+            return Err(format!("the run has {world_size} ranks, and no backend that connects them"));
+        }
+        let rendezvous = if spec.backend.is_none() {
             None
         } else if let Some(path) = variable(RENDEZVOUS) {
             Some(Rendezvous::File(path.into()))
@@ -105,21 +101,16 @@ impl Ranks {
             Some(Rendezvous::Server { host, port, external })
         } else {
             return Err(format!(
-                "nothing says where {world_size} ranks meet: set {RENDEZVOUS} to a new file that all of them reach, or \
+                "nothing says where the {world_size} ranks meet: set {RENDEZVOUS} to a new file that all of them reach, or \
                  MASTER_ADDR and MASTER_PORT"
             ));
         };
-        Ok(Self { rank, local_rank, world_size, rendezvous, store: OnceLock::new(), hurry: AtomicBool::new(false) })
-    }
-
-    /// Whether there are others.
-    pub(crate) fn are_several(&self) -> bool {
-        self.rendezvous.is_some()
+        Ok(Self { rank, local_rank, world_size, rendezvous, meeting: OnceLock::new() })
     }
 
     /// Which of the visible GPUs is this rank's own, where each rank has one.
     pub(crate) fn own_gpu(&self, spec: &RunSpec) -> Option<u64> {
-        (self.are_several() && spec.backend == Some(Backend::Nccl)).then_some(self.local_rank)
+        (spec.backend == Some(Backend::Nccl)).then_some(self.local_rank)
     }
 
     fn numbers(&self) -> Result<(i32, i32), Stop> {
@@ -127,22 +118,26 @@ impl Ranks {
         Ok((number(self.rank)?, number(self.world_size)?))
     }
 
-    /// Goes where the ranks meet; does not wait for them. Nothing for a single rank.
+    /// Goes where the ranks meet; does not wait for them. None for a run whose rank meets nobody.
     ///
     /// # Errors
     /// A place that cannot be reached.
-    pub(crate) fn meet(&self) -> Result<(), Stop> {
+    pub(crate) fn meet(&self) -> Result<Option<Arc<Meeting>>, Stop> {
+        let Some(rendezvous) = &self.rendezvous else { return Ok(None) };
         let (rank, world_size) = self.numbers()?;
-        let store = match &self.rendezvous {
-            None => return Ok(()),
-            Some(Rendezvous::File(path)) => Store::file(path, world_size)?,
-            Some(Rendezvous::Server { host, port, external }) => Store::tcp(host, *port, rank, world_size, *external)?,
+        let (store, hosts) = match rendezvous {
+            Rendezvous::File(path) => (Store::file(path, world_size)?, false),
+            Rendezvous::Server { host, port, external } => {
+                let hosts = rank == 0 && !external;
+                (Store::tcp(host, *port, world_size, hosts)?, hosts)
+            }
         };
-        let _ = self.store.set(store);
-        Ok(())
+        let hurry = AtomicBool::new(false);
+        let meeting = Meeting { store, hosts, rank: self.rank, world_size: self.world_size, hurry };
+        Ok(Some(Arc::clone(self.meeting.get_or_init(|| Arc::new(meeting)))))
     }
 
-    /// Connects with the others. None for a single rank.
+    /// Connects with the others, once they have met. None for a run whose rank meets nobody.
     ///
     /// # Errors
     /// A rank that does not come within the run's time limit.
@@ -152,90 +147,36 @@ impl Ranks {
         device: Device,
         limit: Option<Duration>,
     ) -> Result<Option<Group>, Stop> {
-        let Some(store) = self.store.get() else { return Ok(None) };
+        let (Some(meeting), Some(backend)) = (self.meeting.get(), backend) else { return Ok(None) };
         let limit = limit.unwrap_or(PATIENCE);
         let group = match backend {
-            Some(Backend::Nccl) => Group::nccl(*store, self.numbers()?, limit),
-            _ => Group::gloo(*store, self.numbers()?, device, limit),
+            Backend::Nccl => Group::nccl(meeting.store, self.numbers()?, limit),
+            Backend::Gloo => Group::gloo(meeting.store, self.numbers()?, device, limit),
         };
         group.map(Some).map_err(|stop| Stop::Lost(format!("the other ranks cannot be reached: {}", stop.message())))
     }
 
-    // ---- what ranks tell one another ----------------------------------------------------------------------------------------
-
-    /// Says what this rank does now.
+    /// Tells the others what this rank does now.
     pub(crate) fn tell(&self, step: i64, during: Activity) {
-        let Some(store) = self.store.get() else { return };
-        let seen = Seen { hostname: hostname(), step, during };
-        if let Ok(text) = serde_json::to_vec(&seen) {
-            // A store that is gone is noticed by the next collective.
-            let _ = store.set(&format!("seen/{}", self.rank), &text);
+        if let Some(meeting) = self.meeting.get() {
+            meeting.tell(step, during);
         }
     }
 
-    /// Waits until a rank says that it failed; false where nobody can say so.
-    pub(crate) fn wait_for_failure(&self) -> bool {
-        let Some(store) = self.store.get() else { return false };
-        loop {
-            match store.get("failed") {
-                Ok(None) => std::thread::sleep(WATCHING),
-                Ok(Some(_)) => return true,
-                Err(_) => return false,
-            }
-        }
-    }
-
-    /// From now on the parts of others are not waited for longer than a moment.
+    /// From now on the others are not waited for longer than a moment.
     pub(crate) fn hurry(&self) {
-        self.hurry.store(true, Ordering::Relaxed);
-    }
-
-    /// Leaves this rank's part, and gives those of all ranks that left one, if it is this rank that gathers: the first that
-    /// comes. Without others, or where the store is gone, that is this rank's own.
-    pub(crate) fn gather(&self, part: &Part) -> Option<(BTreeMap<u64, Part>, BTreeMap<u64, Seen>)> {
-        let alone = || (BTreeMap::from([(self.rank, part.clone())]), BTreeMap::new());
-        let Some(store) = self.store.get() else { return Some(alone()) };
-        let leave = || -> Result<bool, Stop> {
-            let text = serde_json::to_vec(part).map_err(|error| Stop::Error(error.to_string()))?;
-            store.set(&format!("part/{}", self.rank), &text)?;
-            if part.failed() {
-                store.set("failed", b"")?;
-            }
-            Ok(store.count(c"gathering")? == 1)
-        };
-        match leave() {
-            Ok(true) => Some(self.collect(*store)).filter(|(parts, _)| !parts.is_empty()).or_else(|| Some(alone())),
-            Ok(false) => None,
-            Err(_) => Some(alone()),
+        if let Some(meeting) = self.meeting.get() {
+            meeting.hurry();
         }
     }
 
-    fn collect(&self, store: Store) -> (BTreeMap<u64, Part>, BTreeMap<u64, Seen>) {
-        fn read<T: serde::de::DeserializeOwned>(store: Store, key: &str) -> Option<T> {
-            serde_json::from_slice(&store.get(key).ok()??).ok()
+    /// The parts of all ranks, if it is this rank that gathers them ([`Meeting::gather`]); its own where it meets nobody, or
+    /// where the others cannot be asked any more.
+    pub(crate) fn gather(&self, part: &Part) -> Option<Gathered> {
+        match self.meeting.get().map(|meeting| meeting.gather(part)) {
+            Some(Ok(gathered)) => gathered,
+            None | Some(Err(_)) => Some((BTreeMap::from([(self.rank, part.clone())]), BTreeMap::new())),
         }
-        let mut parts = BTreeMap::new();
-        let mut deadline = None;
-        loop {
-            for rank in 0..self.world_size {
-                if !parts.contains_key(&rank)
-                    && let Some(part) = read::<Part>(store, &format!("part/{rank}"))
-                {
-                    parts.insert(rank, part);
-                }
-            }
-            let soon = self.hurry.load(Ordering::Relaxed) || !matches!(store.get("failed"), Ok(None));
-            if deadline.is_none() && soon {
-                deadline = Some(Instant::now() + GATHERING);
-            }
-            if parts.len() as u64 == self.world_size || deadline.is_some_and(|deadline| deadline <= Instant::now()) {
-                break;
-            }
-            std::thread::sleep(Duration::from_millis(2));
-        }
-        let seen =
-            (0..self.world_size).filter_map(|rank| Some((rank, read(store, &format!("seen/{rank}"))?))).collect();
-        (parts, seen)
     }
 }
 

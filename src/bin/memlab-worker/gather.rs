@@ -47,8 +47,10 @@ enum Blame {
     Silent,
     /// A rank did not come far in its time: the earlier, the more telling.
     Late(i64, usize),
-    /// A rank noticed that others failed, or was ended.
-    Consequence,
+    /// A rank noticed that others are gone.
+    Noticed,
+    /// A rank was ended.
+    Ended,
 }
 
 /// The run's report. Of several ranks that failed, the one with the most telling reason is named, and of those the first.
@@ -63,22 +65,28 @@ pub(crate) fn merge(world_size: u64, parts: &BTreeMap<u64, Part>, seen: &BTreeMa
     if parts.len() as u64 == world_size && !parts.values().any(Part::failed) {
         return Some(report);
     }
-    let guilty = (0..world_size).filter_map(|rank| Some((blame(parts.get(&rank))?, rank))).min();
-    let (_, rank) = guilty?;
+    let (blame, rank) = (0..world_size).filter_map(|rank| Some((blame(parts.get(&rank))?, rank))).min()?;
     if let Some(guilty) = parts.get(&rank) {
         report.outcome = guilty.report.outcome;
         report.oom.clone_from(&guilty.report.oom);
         report.failure.clone_from(&guilty.report.failure);
-        if let Some(failure) = report.failure.as_mut().filter(|_| world_size > 1) {
+        // Of a run that was ended as a whole no rank is to blame.
+        if let Some(failure) = report.failure.as_mut().filter(|_| world_size > 1 && blame != Blame::Ended) {
             failure.message = format!("rank {rank}: {}", failure.message);
         }
     } else {
-        let seen = seen.get(&rank);
-        // Who came and left no word was ended from outside.
-        let ending = if seen.is_some() { Outcome::Killed } else { Outcome::Error };
-        report.outcome = Some(time_was_over(parts).unwrap_or(ending));
+        let mut failure = silence(rank, seen);
+        if let Some(late) = parts.values().find(|part| part.report.outcome() == Outcome::Timeout) {
+            report.outcome = Some(Outcome::Timeout);
+            if let Some(limit) = &late.report.failure {
+                failure.message = format!("{}: {}", limit.message, failure.message);
+            }
+        } else {
+            // Who came and left no word was ended from outside.
+            report.outcome = Some(if seen.contains_key(&rank) { Outcome::Killed } else { Outcome::Error });
+        }
         report.oom = None;
-        report.failure = Some(silence(rank, seen));
+        report.failure = Some(failure);
     }
     Some(report)
 }
@@ -87,8 +95,8 @@ fn blame(part: Option<&Part>) -> Option<Blame> {
     let Some(part) = part else { return Some(Blame::Silent) };
     match part.report.outcome() {
         Outcome::Ok => None,
-        Outcome::Cancelled => Some(Blame::Consequence),
-        _ if part.consequence => Some(Blame::Consequence),
+        Outcome::Cancelled => Some(Blame::Ended),
+        _ if part.consequence => Some(Blame::Noticed),
         Outcome::Timeout => {
             let (step, during) = part.place().unwrap_or((-1, Activity::Model));
             let order = Activity::ALL.iter().position(|activity| *activity == during).unwrap_or(0);
@@ -98,14 +106,14 @@ fn blame(part: Option<&Part>) -> Option<Blame> {
     }
 }
 
-/// `timeout` where the other ranks' time was over.
-fn time_was_over(parts: &BTreeMap<u64, Part>) -> Option<Outcome> {
-    parts.values().map(|part| part.report.outcome()).find(|outcome| *outcome == Outcome::Timeout)
-}
-
-fn silence(rank: u64, seen: Option<&Seen>) -> Failure {
-    let Some(Seen { step, during, hostname }) = seen else {
-        let message = format!("rank {rank} never came to where the ranks meet");
+fn silence(rank: u64, seen: &BTreeMap<u64, Seen>) -> Failure {
+    let Some(Seen { step, during, hostname }) = seen.get(&rank) else {
+        // Whoever gathers was there itself.
+        let message = if seen.is_empty() {
+            format!("nothing is known of rank {rank}: the place where the ranks meet cannot be reached")
+        } else {
+            format!("rank {rank} never came to where the ranks meet")
+        };
         return Failure { rank, step: -1, during: Activity::Model, message };
     };
     let (step, during) = (*step, *during);
@@ -179,6 +187,20 @@ mod tests {
     }
 
     #[test]
+    fn the_rank_that_cannot_reach_the_others_goes_before_those_that_were_ended() {
+        let unreachable = Part { consequence: true, ..part(1, Outcome::Error) };
+        let report = merge(2, &parts([part(0, Outcome::Cancelled), unreachable]), &BTreeMap::new()).unwrap();
+        assert_eq!((report.outcome(), report.failure.unwrap().rank), (Outcome::Error, 1));
+    }
+
+    #[test]
+    fn of_a_run_that_was_ended_as_a_whole_no_rank_is_to_blame() {
+        let ended = [0, 1].map(|rank| part(rank, Outcome::Cancelled));
+        let report = merge(2, &parts(ended), &BTreeMap::new()).unwrap();
+        assert_eq!(report.failure.unwrap().message, "rank 0 says cancelled");
+    }
+
+    #[test]
     fn a_rank_without_a_word_is_named_with_its_place() {
         let noticed = Part { consequence: true, ..part(0, Outcome::Error) };
         let report = merge(2, &parts([noticed.clone()]), &BTreeMap::from([(1, seen(4))])).unwrap();
@@ -189,8 +211,13 @@ mod tests {
             "rank 1 on host1 was last heard of in backward of step 4, and did not say why it ended"
         );
         // It never came, so nothing ended it that is known of.
-        let report = merge(2, &parts([noticed]), &BTreeMap::new()).unwrap();
+        let report = merge(2, &parts([noticed.clone()]), &BTreeMap::from([(0, seen(4))])).unwrap();
         assert_eq!(report.outcome(), Outcome::Error);
+        assert_eq!(report.failure.unwrap().message, "rank 1 never came to where the ranks meet");
+        // The store is gone, and with it what was known of the others.
+        let report = merge(2, &parts([noticed]), &BTreeMap::new()).unwrap();
+        let message = "nothing is known of rank 1: the place where the ranks meet cannot be reached";
+        assert_eq!(report.failure.unwrap().message, message);
     }
 
     #[test]
@@ -209,6 +236,8 @@ mod tests {
         let report = merge(2, &late, &BTreeMap::new()).unwrap();
         assert_eq!((report.outcome(), report.failure.unwrap().rank), (Outcome::Timeout, 1));
         let report = merge(3, &late, &BTreeMap::from([(2, seen(1))])).unwrap();
-        assert_eq!((report.outcome(), report.failure.unwrap().rank), (Outcome::Timeout, 2));
+        let failure = report.failure.unwrap();
+        assert_eq!((report.outcome, failure.rank), (Some(Outcome::Timeout), 2));
+        assert!(failure.message.starts_with("rank 0 says timeout: rank 2 on host1 was last heard of"), "{failure:?}");
     }
 }

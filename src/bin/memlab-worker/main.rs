@@ -10,6 +10,7 @@
 mod case;
 mod distributed;
 mod gather;
+mod meeting;
 mod memory;
 mod model;
 mod native;
@@ -201,7 +202,12 @@ fn run(file: Option<&Path>, started: Instant) -> Exit {
         Err(stop @ Stop::HostOutOfMemory(_)) => (Outcome::HostOom, Some(stop)),
         Err(stop @ (Stop::Lost(_) | Stop::Error(_))) => (Outcome::Error, Some(stop)),
     };
-    run.finish(outcome, stop)
+    // A thread that ends the run early ends the process with it.
+    run.finish(outcome, stop).unwrap_or_else(|| {
+        loop {
+            std::thread::park();
+        }
+    })
 }
 
 /// Where memory is measured, and on CUDA the GPU's name and driver.
@@ -238,14 +244,9 @@ impl Run {
         let capability = gpu.as_ref().map(|(gpu, _)| gpu.compute_capability);
         let gpu = gpu.map(|(gpu, driver)| (gpu.name, driver));
         *self.device.lock().unwrap_or_else(PoisonError::into_inner) = Some((memory, gpu));
-        self.ranks.meet()?;
-        if self.ranks.are_several() {
+        if let Some(meeting) = self.ranks.meet()? {
             let run = Arc::clone(self);
-            std::thread::spawn(move || {
-                if run.ranks.wait_for_failure() {
-                    run.end_early(Outcome::Cancelled, "another rank failed");
-                }
-            });
+            std::thread::spawn(move || run.end_early(Outcome::Cancelled, meeting.wait_for_failure()));
         }
         self.ranks.tell(-1, Activity::Model);
         // Ranks agree on this as on everything: one that cannot go on ends them all.
@@ -315,16 +316,17 @@ impl Run {
 
     fn end_early(&self, outcome: Outcome, why: &str) {
         self.ranks.hurry();
-        let exit = self.finish(outcome, Some(Stop::Error(why.to_owned())));
-        // The training thread may be deep in a kernel: nothing waits for it.
-        leave(exit);
+        if let Some(exit) = self.finish(outcome, Some(Stop::Error(why.to_owned()))) {
+            // The training thread may be deep in a kernel: nothing waits for it.
+            leave(exit);
+        }
     }
 
-    /// Writes report and status; of several that come here, the first.
-    fn finish(&self, outcome: Outcome, stop: Option<Stop>) -> Exit {
+    /// Writes report and status; of several threads that come here the first, which then ends the process. None for the others.
+    fn finish(&self, outcome: Outcome, stop: Option<Stop>) -> Option<Exit> {
         let mut over = self.over.lock().unwrap_or_else(PoisonError::into_inner);
         if *over {
-            return Exit::RunFailed;
+            return None;
         }
         *over = true;
         let message = stop.as_ref().map(|stop| stop.message().to_owned());
@@ -356,9 +358,9 @@ impl Run {
         // The rank that gathers says how the run ended, the others how they did.
         let Some(report) = report else {
             emit(&Event::End { outcome, message });
-            return exit;
+            return Some(exit);
         };
-        self.conclude(&report, outcome, exit, memory.is_some())
+        Some(self.conclude(&report, outcome, exit, memory.is_some()))
     }
 
     /// Writes the run's report, and with its status says how it ended.

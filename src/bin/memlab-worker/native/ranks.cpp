@@ -14,7 +14,6 @@
 #include <dlfcn.h>
 
 #include <cstdlib>
-#include <cstring>
 #include <limits>
 
 namespace memlab {
@@ -138,9 +137,11 @@ std::chrono::milliseconds milliseconds(int64_t count) {
   return std::chrono::milliseconds(count);
 }
 
-// ProcessGroupNCCL.hpp wants CUDA's and NCCL's headers, which a libtorch does not have. Its two constructors are reached by
-// their symbols instead, in memory that outlasts them: of PyTorch 2.11's objects of 1,112 and 248 bytes, measured with those
-// headers, nothing is used but what their base classes declare. The worker runs with no other release (report.rs).
+// ProcessGroupNCCL.hpp includes headers of NCCL, cuBLAS, cuSPARSE, cuSOLVER and nvcc, which neither a libtorch nor all that a
+// torch wheel requires brings. Like everything of CUDA it is reached by its symbols instead: two constructors, whose names spell
+// out their arguments, in memory that is never freed. Of the objects nothing is used but what their base classes declare, which
+// come first in them. Compiled with those headers, PyTorch 2.11's objects have 1,112 and 248 bytes, aligned to 8; the worker
+// runs with no other release (report.rs).
 template <typename Base>
 struct Foreign {
   static constexpr size_t kRoom = 8192;
@@ -149,7 +150,6 @@ struct Foreign {
   template <typename Construct>
   static c10::intrusive_ptr<Base> make(Construct construct) {
     void* memory = ::operator new(kRoom);
-    std::memset(memory, 0, kRoom);
     construct(memory);
     // A new object of this kind has no reference yet.
     auto pointer = c10::intrusive_ptr<Base>::unsafe_steal_from_new(static_cast<Base*>(memory));
@@ -193,12 +193,11 @@ int32_t memlab_store_file(const char* path, int32_t world_size, c10d::Store** st
   return guarded([&] { *store = c10::make_intrusive<c10d::FileStore>(path, world_size).release(); });
 }
 
-int32_t memlab_store_tcp(
-    const char* host, uint16_t port, int32_t rank, int32_t world_size, int32_t external, c10d::Store** store) {
+int32_t memlab_store_tcp(const char* host, uint16_t port, int32_t world_size, int32_t hosts, c10d::Store** store) {
   return guarded([&] {
     c10d::TCPStoreOptions options;
     options.port = port;
-    options.isServer = rank == 0 && external == 0;
+    options.isServer = hosts != 0;
     options.numWorkers = world_size;
     // Waiting for the others is the group's business, which says who is missing.
     options.waitWorkers = false;

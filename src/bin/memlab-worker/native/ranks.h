@@ -18,9 +18,8 @@ extern "C" {
 
 // A file that all ranks can reach, and that belongs to this run.
 int32_t memlab_store_file(const char* path, int32_t world_size, c10d::Store** store);
-// A server, which rank zero brings unless the launcher (`external`) runs it already.
-int32_t memlab_store_tcp(
-    const char* host, uint16_t port, int32_t rank, int32_t world_size, int32_t external, c10d::Store** store);
+// A server, which this process hosts or another does.
+int32_t memlab_store_tcp(const char* host, uint16_t port, int32_t world_size, int32_t hosts, c10d::Store** store);
 int32_t memlab_store_set(c10d::Store* store, const char* key, const char* data, size_t size);
 // `write` is called once where the key is set, and not otherwise.
 int32_t memlab_store_get(

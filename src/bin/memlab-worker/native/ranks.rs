@@ -17,14 +17,8 @@ use crate::stop::Stop;
 // SAFETY: the declarations are those of ranks.h.
 unsafe extern "C" {
     fn memlab_store_file(path: *const c_char, world_size: i32, store: *mut *mut c_void) -> Status;
-    fn memlab_store_tcp(
-        host: *const c_char,
-        port: u16,
-        rank: i32,
-        world_size: i32,
-        external: i32,
-        store: *mut *mut c_void,
-    ) -> Status;
+    fn memlab_store_tcp(host: *const c_char, port: u16, world_size: i32, hosts: i32, store: *mut *mut c_void)
+    -> Status;
     fn memlab_store_set(store: *mut c_void, key: *const c_char, data: *const u8, size: usize) -> Status;
     fn memlab_store_get(
         store: *mut c_void,
@@ -90,15 +84,14 @@ impl Store {
         handle(|out| unsafe { memlab_store_file(path.as_ptr(), world_size, out) }).map(Self)
     }
 
-    /// On a server, which rank zero brings unless it is `external`.
+    /// On a server, which this process hosts or another does.
     ///
     /// # Errors
     /// A server that cannot be reached, or a port in use.
-    pub(crate) fn tcp(host: &str, port: u16, rank: i32, world_size: i32, external: bool) -> Result<Self, Stop> {
+    pub(crate) fn tcp(host: &str, port: u16, world_size: i32, hosts: bool) -> Result<Self, Stop> {
         let host = terminated(host.as_bytes())?;
         // SAFETY: the host is terminated.
-        handle(|out| unsafe { memlab_store_tcp(host.as_ptr(), port, rank, world_size, i32::from(external), out) })
-            .map(Self)
+        handle(|out| unsafe { memlab_store_tcp(host.as_ptr(), port, world_size, i32::from(hosts), out) }).map(Self)
     }
 
     /// Sets a key.

@@ -45,7 +45,7 @@ pub trait Device {
 /// The driver's habit, as the recordings of one H200 show it: it takes stretches of 32 MiB and its multiples from the
 /// top of the address space downwards, and puts a segment into the stretch taken last that has room for it, at the
 /// lowest address. A stretch without segments is given back. Only the order of addresses matters to the allocator,
-/// and only between free blocks of equal size.
+/// and only between free blocks of equal size. What the driver takes for itself between segments is in `driver.rs`.
 #[derive(Debug, Clone)]
 pub struct VirtualDevice {
     total: u64,
@@ -92,6 +92,32 @@ impl VirtualDevice {
         self.next_range = self.next_range.max((address + size).next_multiple_of(GRANULE));
     }
 
+    /// Memory that the driver takes for itself: it has an address, and is not accounted for.
+    pub(super) fn take(&mut self, size: u64) -> Address {
+        let address = self.place(size);
+        self.segments.insert(address, size);
+        address
+    }
+
+    /// A new stretch of `size` bytes, of which the driver leaves the last `free` bytes for others.
+    pub(super) fn take_stretch(&mut self, size: u64, free: u64) -> Address {
+        let address = self.open_stretch(size);
+        self.segments.insert(address, size - free);
+        address
+    }
+
+    /// Gives back what the driver took at `address`.
+    pub(super) fn give_back(&mut self, address: Address) {
+        self.segments.remove(&address);
+        let around = self.taken.iter().position(|(start, length)| (*start..start + length).contains(&address));
+        if let Some(at) = around {
+            let (start, length) = self.taken[at];
+            if self.segments.range(start..start + length).next().is_none() {
+                self.taken.remove(at);
+            }
+        }
+    }
+
     fn place(&mut self, size: u64) -> Address {
         for &(start, length) in self.taken.iter().rev() {
             let mut at = start;
@@ -105,6 +131,10 @@ impl VirtualDevice {
                 return at;
             }
         }
+        self.open_stretch(size)
+    }
+
+    fn open_stretch(&mut self, size: u64) -> Address {
         let length = size.next_multiple_of(GRANULE);
         let mut stretches = self.taken.clone();
         stretches.sort_unstable();
@@ -127,21 +157,12 @@ impl Device for VirtualDevice {
             return None;
         }
         self.used += size;
-        let address = self.place(size);
-        self.segments.insert(address, size);
-        Some(address)
+        Some(self.take(size))
     }
 
     fn release(&mut self, address: Address, size: u64) {
         self.used -= size;
-        self.segments.remove(&address);
-        let around = self.taken.iter().position(|(start, length)| (*start..start + length).contains(&address));
-        if let Some(at) = around {
-            let (start, length) = self.taken[at];
-            if self.segments.range(start..start + length).next().is_none() {
-                self.taken.remove(at);
-            }
-        }
+        self.give_back(address);
     }
 
     fn reserve_range(&mut self, size: u64, _stream: StreamId) -> Address {

@@ -22,6 +22,7 @@
 
 mod block;
 mod device;
+mod driver;
 mod expandable;
 mod free_set;
 mod history;
@@ -40,6 +41,7 @@ use std::hash::{BuildHasherDefault, Hasher};
 
 use block::{Block, BlockId, Slab, State};
 pub use device::{Address, Device, StreamId, VirtualDevice};
+pub use driver::{Driver, First};
 use expandable::Ranges;
 use free_set::FreeBlock;
 pub use history::{Action, Entry, History};

@@ -14,7 +14,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, OnceLock, PoisonError};
 
-use memlab::allocator::{Address, CachingAllocator, Device, History, Settings, StreamId, VirtualDevice};
+use memlab::allocator::{Address, CachingAllocator, Device, Driver, First, History, Settings, StreamId, VirtualDevice};
 use memlab::protocol::{Activity, DeviceKind, DeviceModel, RunSpec};
 use memlab::units::{MIB, mib};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect};
@@ -301,6 +301,7 @@ impl Account {
 /// A [`VirtualDevice`] whose addresses are backed by a reserved range of host addresses.
 struct MappedDevice {
     addresses: VirtualDevice,
+    driver: Driver,
     /// Host address of the lowest device address.
     base: usize,
     compute: bool,
@@ -326,12 +327,19 @@ impl MappedDevice {
                 (2 * SPAN) >> 40
             ))
         })?;
+        let mut addresses = VirtualDevice::new(memory_bytes.unwrap_or(UNLIMITED), 0);
         Ok(Self {
-            addresses: VirtualDevice::new(memory_bytes.unwrap_or(UNLIMITED), 0),
+            driver: Driver::start(&mut addresses),
+            addresses,
             base: base.as_ptr() as usize,
             compute,
             host_failure: None,
         })
+    }
+
+    /// The run uses something for the first time.
+    fn first(&mut self, first: First) {
+        self.driver.take(&mut self.addresses, first);
     }
 
     /// The host's pointer to a device address.
@@ -467,6 +475,26 @@ extern "C" fn memlab_device_refusal() -> *const c_char {
 #[unsafe(no_mangle)]
 extern "C" fn memlab_device_host_refused() -> bool {
     ACCOUNT.get().is_some_and(|account| matches!(lock(account).refusal, Some(Stop::HostOutOfMemory(_))))
+}
+
+/// The run uses something for the first time; on this thread, where threads have their own.
+#[unsafe(no_mangle)]
+extern "C" fn memlab_device_first(what: i32) {
+    let first = match what {
+        0 => First::Embedding,
+        1 => First::BlasHandle,
+        2 => First::Product,
+        3 => First::CudnnAttention,
+        _ => First::CudnnAttentionBackward,
+    };
+    note_first(first);
+}
+
+/// The run uses something for the first time on the modelled GPU.
+pub(crate) fn note_first(first: First) {
+    if let Some(account) = ACCOUNT.get() {
+        lock(account).allocator.device_mut().first(first);
+    }
 }
 
 /// Counts an operator that has no recipe.

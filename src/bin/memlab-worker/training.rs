@@ -2,13 +2,14 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use memlab::allocator::First;
 use memlab::protocol::{Activity, Phase, Precision, RunSpec, Sample};
 use memlab::units::mib;
 use tch::{Kind, Reduction, Tensor};
 
 use crate::case::Behaviour;
 use crate::distributed::Ranks;
-use crate::memory::{Counters, Memory};
+use crate::memory::{self, Counters, Memory};
 use crate::model::Model;
 use crate::native::ranks::{Group, Reducer};
 use crate::native::{self, threads_per_multiprocessor};
@@ -201,6 +202,7 @@ impl Trainer<'_> {
         match (self.memory, &spec.device_model) {
             (Memory::Modelled, Some(model)) => {
                 let threads = threads_per_multiprocessor(model.compute_capability);
+                memory::note_first(First::RandomNumbers);
                 let mut generator = CudaGenerator::new(seed, model.multiprocessors, threads);
                 let mut draw = |high: u64, sizes: &[i64]| -> Result<Tensor, Stop> {
                     let host = if spec.compute {

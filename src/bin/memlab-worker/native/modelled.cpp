@@ -155,6 +155,10 @@ const char* current_operator() {
   return operator_;
 }
 
+void uses(First what) {
+  memlab_device_first(static_cast<int32_t>(what));
+}
+
 c10::DataPtr scratch(int64_t bytes) {
   return allocator_.allocate(static_cast<size_t>(bytes));
 }

@@ -13,6 +13,9 @@ namespace memlab {
 
 constexpr c10::DeviceType kModelled = c10::DeviceType::PrivateUse1;
 
+// What the driver takes memory for when it is used first (src/allocator/driver.rs).
+enum class First : int32_t { Embedding = 0, BlasHandle = 1, Product = 2, CudnnAttention = 3, CudnnAttentionBackward = 4 };
+
 enum class AttentionFamily : int32_t { Efficient = 0, Flash = 1, Cudnn = 2 };
 
 // What recipes have to know of the GPU; filled from the run's device model. Sizes are bytes.
@@ -56,6 +59,9 @@ class OperatorScope {
 // The operator and the autograd node that allocate now; empty strings outside.
 const char* current_operator();
 
+// Says that the run uses `what`, perhaps for the first time.
+void uses(First what);
+
 // Temporary device memory of `bytes`, freed when the handle goes out of scope; the kernels' scratch.
 c10::DataPtr scratch(int64_t bytes);
 
@@ -69,6 +75,8 @@ void memlab_device_release(void* address);
 const char* memlab_device_refusal(void);
 // Whether the last refusal was the host's: no memory to back the modelled device with.
 bool memlab_device_host_refused(void);
+// The run uses something for the first time, or may (memlab::First); on this thread, where threads have their own.
+void memlab_device_first(int32_t what);
 // An operator ran that has no recipe.
 void memlab_device_unknown_operator(const char* name);
 }

@@ -252,11 +252,16 @@ Tensor sum_dim(const Tensor& self, at::OptionalIntArrayRef dims, bool keepdim, s
 // cuda/CublasHandlePool.cpp: the workspace of this thread's BLAS handle, taken at its first product and kept.
 void take_blas_workspace() {
   thread_local bool taken = false;
-  if (!taken && gpu().blas_workspace_bytes > 0) {
-    taken = true;
+  if (taken) {
+    return;
+  }
+  taken = true;
+  uses(First::BlasHandle);
+  if (gpu().blas_workspace_bytes > 0) {
     const OperatorScope scope("cublas::workspace");
     scratch(gpu().blas_workspace_bytes).release_context();
   }
+  uses(First::Product);
 }
 
 // native/cuda/Blas.cpp: operands that are neither row- nor column-major are copied for the product.
@@ -425,6 +430,7 @@ Tensor index_select(const Tensor& self, int64_t dim, const Tensor& index) {
   std::vector<int64_t> sizes = self.sizes().vec();
   sizes[c10::maybe_wrap_dim(dim, self.dim())] = index.numel();
   Tensor result = allocate(sizes, self.scalar_type());
+  uses(First::Embedding);
   if (compute()) {
     Tensor view = host(result);
     at::index_select_out(view, host(self), dim, host(index));
@@ -598,6 +604,7 @@ FusedAttention cudnn_attention(
   {
     const auto plan = scratch(workspace::cudnn_attention_forward);
   }
+  uses(First::CudnnAttention);
   attend(query, key, value, scale, output, log_sum_exp);
   return {output, log_sum_exp, Tensor(), Tensor(), query.sym_size(2), key.sym_size(2), seed, offset, Tensor()};
 }
@@ -625,6 +632,7 @@ std::tuple<Tensor, Tensor, Tensor> cudnn_attention_backward(
     const auto plan =
         scratch(workspace::cudnn_attention_backward(query.size(0) * query.size(1), query.size(2), query.size(3)));
   }
+  uses(First::CudnnAttentionBackward);
   attend_backward(grad, query, key, value, output, log_sum_exp, scale, grad_query, grad_key, grad_value);
   return {grad_query, grad_key, grad_value};
 }

@@ -33,6 +33,7 @@ struct GpuDescription {
     blas_workspace_bytes: i64,
     multiprocessors: i64,
     max_threads_per_multiprocessor: i64,
+    cudnn_head_size_limit: i64,
     bf16_attention: i32,
     compute: i32,
 }
@@ -166,6 +167,7 @@ pub(crate) fn open_modelled(model: &DeviceModel, compute: bool) -> Result<(), St
         blas_workspace_bytes: signed(model.blas_workspace_bytes),
         multiprocessors: signed(model.multiprocessors),
         max_threads_per_multiprocessor: signed(threads_per_multiprocessor(model.compute_capability)),
+        cudnn_head_size_limit: cudnn_head_size_limit(model.compute_capability),
         bf16_attention: match model.bf16_attention {
             AttentionFamily::Efficient => 0,
             AttentionFamily::Flash => 1,
@@ -184,6 +186,11 @@ pub(crate) fn threads_per_multiprocessor(compute_capability: [u32; 2]) -> u64 {
         [8, 6 | 7 | 9] | [12, _] => 1536,
         _ => 2048,
     }
+}
+
+/// The widest attention head that cuDNN's kernels take (native/transformers/cuda/sdp_utils.cpp: check_cudnn_tensor_shapes).
+fn cudnn_head_size_limit(compute_capability: [u32; 2]) -> i64 {
+    if compute_capability == [9, 0] { 256 } else { 128 }
 }
 
 fn signed(value: u64) -> i64 {

@@ -24,6 +24,7 @@ struct GpuDescription {
   int64_t multiprocessors;
   int64_t max_threads_per_multiprocessor;
   AttentionFamily bf16_attention;
+  int64_t cudnn_head_size_limit;
   // Whether values are computed. False: kernels only allocate, and tensors have no memory behind them.
   bool compute;
 };

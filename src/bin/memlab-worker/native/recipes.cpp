@@ -286,6 +286,20 @@ Tensor mm(const Tensor& self, const Tensor& other) {
   return result;
 }
 
+// native/cuda/Blas.cpp: bmm_out_cuda_impl. Operands of the math fallback are row- or column-major, so none is copied.
+Tensor bmm(const Tensor& self, const Tensor& other) {
+  const OperatorScope scope("aten::bmm");
+  Tensor result = allocate({self.size(0), self.size(1), other.size(2)}, self.scalar_type());
+  if (result.numel() > 0 && self.size(2) > 0) {
+    take_blas_workspace();
+  }
+  if (compute()) {
+    Tensor view = host(result);
+    at::bmm_out(view, host(self), host(other));
+  }
+  return result;
+}
+
 // ---- normalisation, loss ------------------------------------------------------------------------------------------------
 
 // native/cuda/layer_norm_kernel.cu: layer_norm_cuda. Statistics are fp32.
@@ -360,6 +374,64 @@ std::tuple<Tensor, Tensor, Tensor> native_layer_norm_backward(
     }
   }
   return {grad_input, grad_weight, grad_bias};
+}
+
+// native/cuda/SoftMax.cu
+Tensor softmax(const Tensor& self, int64_t dim, bool half_to_float) {
+  const OperatorScope scope("aten::_softmax");
+  const Tensor source = self.contiguous();
+  Tensor result = allocate(self.sizes(), half_to_float ? at::kFloat : self.scalar_type());
+  if (compute()) {
+    host(result).copy_(at::_softmax(host(source).to(result.scalar_type()), dim, false));
+  }
+  return result;
+}
+
+// native/cuda/SoftMax.cu: structured_softmax_backward_cuda_out multiplies gradient and output first.
+Tensor softmax_backward_data(const Tensor& grad, const Tensor& output, int64_t dim, ScalarType input_type) {
+  const OperatorScope scope("aten::_softmax_backward_data");
+  Tensor result = allocate(grad.sizes(), input_type);
+  const auto product = scratch(grad.numel() * grad.element_size());
+  if (compute()) {
+    host(result).copy_(at::_softmax_backward_data(host(grad), host(output), dim, output.scalar_type()));
+  }
+  return result;
+}
+
+// What _safe_softmax looks for: rows in which everything is masked.
+Tensor isneginf(const Tensor& self) {
+  const OperatorScope scope("aten::isneginf");
+  Tensor result = allocate(self.sizes(), at::kBool);
+  if (compute()) {
+    Tensor view = host(result);
+    at::isneginf_out(view, host(self));
+  }
+  return result;
+}
+
+Tensor all_dim(const Tensor& self, int64_t dim, bool keepdim) {
+  const OperatorScope scope("aten::all");
+  std::vector<int64_t> sizes = self.sizes().vec();
+  dim = at::maybe_wrap_dim(dim, self.dim());
+  if (keepdim) {
+    sizes[dim] = 1;
+  } else {
+    sizes.erase(sizes.begin() + dim);
+  }
+  Tensor result = allocate(sizes, at::kBool);
+  if (compute()) {
+    Tensor view = host(result);
+    at::all_out(view, host(self), dim, keepdim);
+  }
+  return result;
+}
+
+Tensor& where_into(const Tensor& condition, const Tensor& self, const Tensor& other, Tensor& result) {
+  if (compute()) {
+    Tensor view = host(result);
+    at::where_out(view, host(condition), host(self), host(other));
+  }
+  return result;
 }
 
 // native/cuda/SoftMax.cu
@@ -810,9 +882,15 @@ void register_recipes() {
   library.impl("gelu_backward", gelu_backward);
   library.impl("sum.dim_IntList", sum_dim);
   library.impl("mm", mm);
+  library.impl("bmm", bmm);
 
   library.impl("native_layer_norm", native_layer_norm);
   library.impl("native_layer_norm_backward", native_layer_norm_backward);
+  library.impl("_softmax", softmax);
+  library.impl("_softmax_backward_data", softmax_backward_data);
+  library.impl("isneginf", isneginf);
+  library.impl("all.dim", all_dim);
+  library.impl("where.self_out", where_into);
   library.impl("_log_softmax", log_softmax);
   library.impl("_log_softmax_backward_data", log_softmax_backward_data);
   library.impl("nll_loss_forward", nll_loss_forward);

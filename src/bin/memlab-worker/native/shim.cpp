@@ -8,6 +8,8 @@
 
 #include <dlfcn.h>
 
+#include <cmath>
+
 namespace memlab {
 
 std::string& last_error() {
@@ -34,24 +36,29 @@ std::vector<at::Scalar> scalars(const double* values, size_t count) {
   return std::vector<at::Scalar>(values, values + count);
 }
 
-// native/transformers/cuda/sdp_utils.cpp: select_sdp_backend, for training without mask and dropout. What no fused kernel
-// takes is computed by the operators of the math fallback.
+// native/transformers/cuda/sdp_utils.cpp: select_sdp_backend, and attention.cpp: scaled_dot_product_attention, for training
+// without mask and dropout. What no fused kernel takes is computed by the operators of the math fallback.
 at::Tensor modelled_attention(const at::Tensor& query, const at::Tensor& key, const at::Tensor& value) {
-  const int64_t size = query.size(3);
-  if (query.element_size() == 2 && size % 8 == 0 && size <= (gpu().bf16_attention == AttentionFamily::Cudnn ? 128 : 256)) {
-    switch (gpu().bf16_attention) {
-      case AttentionFamily::Cudnn:
-        if (query.size(2) > 1) {
-          return std::get<0>(at::_scaled_dot_product_cudnn_attention(query, key, value, std::nullopt, true));
-        }
-        [[fallthrough]];
-      case AttentionFamily::Flash:
-        return std::get<0>(at::_scaled_dot_product_flash_attention(query, key, value));
-      case AttentionFamily::Efficient:
-        break;
-    }
+  using memlab::AttentionFamily;
+  const int64_t size = query.size(3), sequence = query.size(2);
+  const bool half = query.element_size() == 2;
+  const AttentionFamily family = half ? gpu().bf16_attention : AttentionFamily::Efficient;
+  if (family == AttentionFamily::Cudnn && size % 8 == 0 && size <= gpu().cudnn_head_size_limit && sequence > 1) {
+    return std::get<0>(at::_scaled_dot_product_cudnn_attention(query, key, value, std::nullopt, true));
   }
-  if (size % (query.element_size() == 2 ? 8 : 4) == 0) {
+  constexpr int64_t kFlashHeadSizeLimit = 256;
+  if (family != AttentionFamily::Efficient && size <= kFlashHeadSizeLimit) {
+    // Heads are filled up to a multiple of 8; the scale stays that of the head as it is.
+    const int64_t missing = (8 - size % 8) % 8;
+    const auto padded = [&](const at::Tensor& tensor) {
+      return missing == 0 ? tensor : at::constant_pad_nd(tensor, {0, missing});
+    };
+    const double scale = 1 / std::sqrt(static_cast<double>(size));
+    const at::Tensor result = std::get<0>(at::_scaled_dot_product_flash_attention(
+        padded(query), padded(key), padded(value), 0.0, false, false, scale));
+    return missing == 0 ? result : result.slice(-1, 0, size);
+  }
+  if (size % (half ? 8 : 4) == 0) {
     return std::get<0>(at::_scaled_dot_product_efficient_attention(query, key, value, std::nullopt, true));
   }
   return std::get<0>(at::_scaled_dot_product_attention_math(query, key, value));
@@ -84,6 +91,7 @@ int32_t memlab_modelled_open(const MemlabGpu* gpu) {
         gpu->multiprocessors,
         gpu->max_threads_per_multiprocessor,
         static_cast<memlab::AttentionFamily>(gpu->bf16_attention),
+        gpu->cudnn_head_size_limit,
         gpu->compute != 0,
     });
   });

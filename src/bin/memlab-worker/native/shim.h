@@ -35,6 +35,7 @@ struct MemlabGpu {
   int64_t blas_workspace_bytes;
   int64_t multiprocessors;
   int64_t max_threads_per_multiprocessor;
+  int64_t cudnn_head_size_limit;
   int32_t bf16_attention;
   int32_t compute;
 };

@@ -112,13 +112,16 @@ fn every_sample_of_the_reference_is_equal_to_the_byte() {
 #[test]
 fn unseen_presets_batches_and_precisions_are_held_to_the_same_bounds() {
     let recorded = recorded("h200");
-    assert!(recorded.len() >= 20, "reports are missing");
+    assert!(recorded.len() >= 160, "reports are missing");
     let modelled = modelled(&recorded, false);
     let differing = differing_samples(&recorded, &modelled);
-    assert!(differing.len() * 10 <= recorded.len() * 3, "too many reports have a sample that differs: {differing:?}");
+    assert!(
+        differing.len() * 50 <= recorded.len(),
+        "more than one report in 50 has a sample that differs: {differing:?}"
+    );
     for (name, expected) in &recorded {
         let difference = largest_difference(expected, &modelled[name]);
-        let bound = if name.contains("bf16") { 0.01 } else { 0.005 };
+        let bound = if name.contains("bf16") { 0.01 } else { 0.002 };
         assert!(difference <= bound, "{name}: an indicator differs by {difference}");
     }
 }

@@ -3,7 +3,7 @@
 // A recipe allocates its results and temporaries on the modelled GPU exactly as the kernel named beside it does, and then,
 // unless the run is allocation-only, has the CPU's kernel compute into the results. What the CPU's kernel needs for itself
 // is host memory and does not count. Operators that PyTorch composes of others need no recipe: their parts have one. The
-// order and the sizes are those of allocator histories recorded on an H200; tests/data/recipes holds them.
+// order and the sizes are held to histories and reports recorded on an H200 (tests/worker_order.rs, tests/worker_h200.rs).
 //
 // To add an operator: one function and one line in the registration at the end.
 

@@ -1,6 +1,6 @@
 // Sizes, in bytes, of what CUDA kernels allocate besides their results. Pure functions of shapes and of the GPU.
 //
-// Each names its source in PyTorch 2.11 (aten/src/ATen) and is held to sizes recorded on an H200 (tests/data/recipes).
+// Each names its source in PyTorch 2.11 (aten/src/ATen), and is held to reports recorded on an H200 (tests/worker_h200.rs).
 #pragma once
 
 #include <cstdint>

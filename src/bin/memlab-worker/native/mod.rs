@@ -188,7 +188,7 @@ pub(crate) fn threads_per_multiprocessor(compute_capability: [u32; 2]) -> u64 {
     }
 }
 
-/// The widest attention head that cuDNN's kernels take (native/transformers/cuda/sdp_utils.cpp: check_cudnn_tensor_shapes).
+/// The widest attention head that cuDNN's kernels take (`check_cudnn_tensor_shapes` in `native/transformers/cuda/sdp_utils.cpp`).
 fn cudnn_head_size_limit(compute_capability: [u32; 2]) -> i64 {
     if compute_capability == [9, 0] { 256 } else { 128 }
 }

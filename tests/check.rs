@@ -154,6 +154,22 @@ fn a_run_that_says_nothing_is_neither_a_pass_nor_a_regression() {
 }
 
 #[test]
+fn a_report_that_cannot_be_read_is_undecided() {
+    // Half a report, and one with a NaN.
+    for (seed, why) in [(105, "the file ends too early"), (114, "not a finite number")] {
+        let folder = Folder::new();
+        folder.write("demo.toml", &format!("{HEAD}[sweep]\nseed = [1, {seed}]\n"));
+        let done = folder.with_worker(&["check", "demo.toml"]).expect(5);
+        assert!(done.stdout.contains(&format!("error: damaged report: {why}")), "{}", done.stdout);
+        let done = folder.with_worker(&["check", "--save-baseline", "demo.toml"]).expect(5);
+        assert!(done.stderr.contains("demo: no baseline is saved"), "{}", done.stderr);
+        // A run that failed comes first.
+        folder.write("demo.toml", &format!("{HEAD}[sweep]\nseed = [1, 101, {seed}]\n"));
+        folder.with_worker(&["check", "demo.toml"]).expect(4);
+    }
+}
+
+#[test]
 fn out_of_memory_is_undecided_unless_it_is_expected() {
     let folder = Folder::new();
     folder.write("demo.toml", &format!("{HEAD}[sweep]\nseed = [1, 107]\n"));

@@ -28,8 +28,8 @@ const SAMPLED_TOGETHER: usize = 256;
 Example:
   memlab collate runs/alpha_batch
 
-Can be run at any time, also while runs go on. Ends with 4 if a run failed, is missing, or left a
-damaged report, and with 1 if a hypothesis of the experiment is refuted.")]
+Can be run at any time, also while runs go on. Ends with 4 if a run failed or is missing, with 1 if a
+hypothesis of the experiment is refuted, and with 5 if one is undecided, or a report is damaged.")]
 pub(super) struct Args {
     /// The results folder of an experiment
     #[arg(value_name = "DIR")]
@@ -115,6 +115,6 @@ fn samples(rows: &[Row]) -> String {
 /// The exit code that the runs deserve: 4 where one failed or is missing, 5 where a report is damaged.
 pub(super) fn of_runs(collation: &Collation) -> Exit {
     let damaged = if collation.damaged.is_empty() { Exit::Success } else { Exit::Undecided };
-    let failed = if collate::is_complete(&collation.rows) { Exit::Success } else { Exit::RunFailed };
+    let failed = if collate::has_failed(&collation.rows) { Exit::RunFailed } else { Exit::Success };
     failed.worst(damaged)
 }

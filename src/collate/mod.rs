@@ -17,5 +17,5 @@ pub use difference::{Difference, difference};
 pub use reproduction::reproduction;
 pub use response::responses;
 pub use row::{Collation, Row};
-pub use status::{is_complete, status, tally};
+pub use status::{has_failed, status, tally};
 pub use table::{Cell, Column, Table};

@@ -24,6 +24,8 @@ pub struct Row {
     pub state: State,
     /// What it measured.
     pub report: Option<Report>,
+    /// Whether it left a report that cannot be read: what it measured is then not known.
+    pub is_damaged: bool,
 }
 
 impl Row {
@@ -42,9 +44,10 @@ impl Row {
         self.state.outcome()
     }
 
-    fn planned(run: &PlannedRun, state: State, report: Option<Report>) -> Self {
+    fn planned(run: &PlannedRun, state: State, report: Option<Report>, is_damaged: bool) -> Self {
         let settings = Axis::all().map(|axis| axis.of(&run.spec)).collect();
-        Self { run_id: run.run_id.clone(), label: run.label.as_deref().map(str::to_owned), settings, state, report }
+        let (run_id, label) = (run.run_id.clone(), run.label.as_deref().map(str::to_owned));
+        Self { run_id, label, settings, state, report, is_damaged }
     }
 }
 
@@ -58,7 +61,8 @@ impl From<NamedReport> for Row {
         let outcome = report.outcome();
         let message = report.failure.as_ref().map(|failure| failure.message.clone());
         let message = message.or_else(|| report.oom.as_ref().map(|oom| oom.message.clone()));
-        Self { run_id: name, label: None, settings, state: State::Ended { outcome, message }, report: Some(report) }
+        let state = State::Ended { outcome, message };
+        Self { run_id: name, label: None, settings, state, report: Some(report), is_damaged: false }
     }
 }
 
@@ -135,7 +139,7 @@ impl Collation {
                 }
                 None => place.state(report.as_ref()),
             };
-            (Row::planned(run, state, report), damage)
+            (Row::planned(run, state, report, damage.is_some()), damage)
         };
         let (rows, damaged): (Vec<_>, Vec<_>) = on_all_cores(|| plan.runs.par_iter().map(read).unzip())?;
         Ok(Self { plan: Some(plan), rows, unplanned, damaged: damaged.into_iter().flatten().collect() })

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use super::row::{Collation, Row};
 use super::table::{Cell, Column, Table};
-use crate::protocol::Status;
+use crate::protocol::{Outcome, Status};
 use crate::store::{ResultsFolder, State};
 
 /// One row per run, in the plan's order. `running` and `missing` stand beside the outcomes.
@@ -67,8 +67,9 @@ pub fn tally(rows: &[Row]) -> String {
     counts.iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Whether every planned run was measured: `ok`, or out of device memory, which is evidence.
-pub fn is_complete(rows: &[Row]) -> bool {
-    rows.iter()
-        .all(|row| matches!(row.state, State::Ended { outcome, .. } if outcome.is_finished()) && row.report.is_some())
+/// Whether a run failed, or is missing. Out of device memory is evidence, and a report that cannot be read says nothing of how its
+/// run went.
+pub fn has_failed(rows: &[Row]) -> bool {
+    let is_measured = |row: &Row| row.outcome().is_some_and(Outcome::is_finished) && row.report.is_some();
+    rows.iter().any(|row| !row.is_damaged && !is_measured(row))
 }

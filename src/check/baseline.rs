@@ -7,9 +7,8 @@ use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
-use super::series::along;
 use super::{hypothesis, measure};
-use crate::collate::{Collation, Row};
+use crate::collate::{Collation, Row, along};
 use crate::protocol::{
     Axis, BaselineVerdict, Change, ChangeKind, DeviceKind, Indicator, Indicators, Judgement, Kind, Measure, Outcome,
     PlanFile, SCHEMA_VERSION, Tolerance, Tolerances, Unmeasured,

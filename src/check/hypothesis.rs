@@ -1,10 +1,8 @@
 //! One hypothesis against the runs that it speaks of.
 
 use super::measure::value;
-use super::series::{Series, along, position};
-use super::stats::fit;
 use super::words::{self, number};
-use crate::collate::Row;
+use crate::collate::{Row, Series, along, fit, position};
 use crate::protocol::{
     Axis, Bounds, Expectation, Hypothesis, Indicator, Judgement, Line, Measure, Outcome, PlanFile, Point, Selection,
     Stimulus, Trend, Unmeasured,
@@ -118,8 +116,7 @@ fn follow<'a>(selected: Vec<&'a Row>, measure: Measure, axis: Axis, trend: &Tren
         return Finding::new(selected).undecided(found);
     }
     let mut finding = Finding::new(series.iter().flat_map(|series| &series.rows).copied().collect());
-    let sorted: Vec<&Row> = series.iter().flat_map(|series| series.sorted(axis)).collect();
-    let known = match measured(&sorted, measure) {
+    let known = match measured(&finding.runs, measure) {
         Ok(known) => known,
         Err(unmeasured) => return finding.unmeasured(unmeasured),
     };
@@ -175,7 +172,6 @@ pub(super) fn line(series: &str, measured: &[(&Row, f64)], axis: Axis) -> Option
     let points: Vec<(f64, f64)> =
         measured.iter().map(|(row, value)| Some((position(row, axis)?, *value))).collect::<Option<_>>()?;
     let fit = fit(&points)?;
-    let off = points.iter().map(|(x, y)| (y - fit.at(*x)).abs());
     Some(Line {
         series: series.to_owned(),
         points: fit.points,
@@ -183,7 +179,7 @@ pub(super) fn line(series: &str, measured: &[(&Row, f64)], axis: Axis) -> Option
         intercept: fit.intercept,
         residual: fit.residual,
         slope_error: fit.slope_error,
-        largest_deviation: off.fold(0.0, f64::max),
+        largest_deviation: fit.largest_deviation,
     })
 }
 

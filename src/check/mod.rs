@@ -9,14 +9,11 @@ mod exit;
 mod hypothesis;
 mod judge;
 mod measure;
-mod series;
-mod stats;
 mod words;
 
 pub use baseline::{Baseline, BaselineRun, BaselineTrend, baseline_name, without};
 pub use exit::exit;
 pub use judge::{Terms, document, judge};
-pub use stats::{Fit, fit};
 
 /// The JSON schema of the verdict document.
 pub const SCHEMA: &str = include_str!("verdicts.schema.json");

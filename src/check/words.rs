@@ -1,6 +1,7 @@
 //! Expectations and numbers as people read them.
 
-use crate::protocol::{Axis, Bounds, Expectation, Indicator, Measure, Selection, Stimulus, Tolerance, Trend};
+use crate::collate::setting;
+use crate::protocol::{Bounds, Expectation, Indicator, Measure, Selection, Stimulus, Tolerance, Trend};
 
 /// A number with as many digits as it needs: two decimals, more where there are more, up to a byte of a MiB.
 pub(super) fn number(value: f64) -> String {
@@ -56,13 +57,8 @@ pub(super) fn selection(selection: &Selection) -> String {
     if selection.0.is_empty() {
         return "all runs".to_owned();
     }
-    let parts: Vec<String> = selection.0.iter().map(|(axis, value)| format!("{axis} = {}", axis.show(value))).collect();
+    let parts: Vec<String> = selection.0.iter().map(|(axis, value)| setting(*axis, value)).collect();
     parts.join(", ")
-}
-
-/// An axis and its value.
-pub(super) fn setting(axis: Axis, value: &crate::protocol::Value) -> String {
-    format!("{axis} = {}", axis.show(value))
 }
 
 /// An indicator without its unit, as a heading has it.

@@ -3,8 +3,8 @@
 use std::collections::{HashMap, HashSet};
 
 use super::svg::{Figure, Mark, Panel, colour};
-use crate::collate::{self, Collation, Line, Row};
-use crate::protocol::{Axis, Indicator, Phase, RankReport, Sample, Value};
+use crate::collate::{self, Collation, Row, Series, fit};
+use crate::protocol::{Axis, Indicator, Outcome, Phase, RankReport, Sample, Value};
 
 /// A legend lists so many values; beyond them it shows the first and the last.
 const LEGEND: usize = 8;
@@ -108,15 +108,16 @@ fn phases(rows: &[Row], title: &str) -> Option<Figure> {
 fn indicators(rows: &[Row], title: &str) -> Option<Figure> {
     let varied = collate::varied(rows);
     let palette = Palette::of(rows, Some(Axis::Case).filter(|case| varied.contains(case)));
+    let measured: Vec<&Row> = rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)).collect();
     let mut panels = Vec::new();
     for axis in &varied {
-        let groups = collate::along(rows, *axis);
+        let groups: Vec<Series<'_>> = collate::along(&measured, *axis);
         let values = Palette::of(rows, Some(*axis));
         let x = |row: &Row| match row.setting(*axis) {
             Value::Whole(value) if values.ordered => *value as f64,
             _ => values.place(row) as f64,
         };
-        let used = || groups.iter().flatten().map(|at| &rows[*at]);
+        let used = || groups.iter().flat_map(|group| &group.rows).copied();
         let (low, high) =
             (used().map(x).fold(f64::INFINITY, f64::min), used().map(x).fold(f64::NEG_INFINITY, f64::max));
         let mut ticks: Vec<(f64, String)> = Vec::new();
@@ -130,15 +131,13 @@ fn indicators(rows: &[Row], title: &str) -> Option<Figure> {
         for indicator in Indicator::ALL.iter().filter(|_| !groups.is_empty()) {
             let mut marks = Vec::new();
             for group in &groups {
-                let points: Vec<(f64, f64)> = group
-                    .iter()
-                    .filter_map(|at| Some((x(&rows[*at]), indicator.of(&rows[*at].indicators())?)))
-                    .collect();
-                let colour = palette.colour(&rows[group[0]]);
-                let line = if values.ordered { Line::through(&points) } else { None };
+                let points: Vec<(f64, f64)> =
+                    group.rows.iter().filter_map(|row| Some((x(row), indicator.of(&row.indicators())?))).collect();
+                let colour = palette.colour(group.rows[0]);
+                let line = if values.ordered { fit(&points) } else { None };
                 marks.push(match (line, points.first(), points.last()) {
                     (Some(line), Some(first), Some(last)) => {
-                        let end = |x: f64| (x, line.intercept + line.slope * x);
+                        let end = |x: f64| (x, line.at(x));
                         (Mark::Dashed(vec![end(first.0), end(last.0)]), colour.clone())
                     }
                     _ => (Mark::Line(points.clone()), colour.clone()),

@@ -4,14 +4,15 @@
 //! differences from sample to sample; the places of the samples (step, phase) are shared between runs, and so are equal series.
 
 use std::collections::{BTreeMap, HashMap};
+use std::ptr::from_ref;
 
 use serde::Serialize;
 use serde::ser::{SerializeSeq, Serializer};
 
 use super::super::verdict::{change, remarks, word};
 use super::{Page, Recording};
-use crate::collate::{self, Cell, Collation, Line, Ranks, Row, Table};
-use crate::protocol::{Axis, BaselineVerdict, Indicator, Judged, Phase, Quantity, RankReport, Value};
+use crate::collate::{self, Cell, Collation, Ranks, Row, Series as Runs, Table, fit, position};
+use crate::protocol::{Axis, BaselineVerdict, Indicator, Judged, Outcome, Phase, Quantity, RankReport};
 use crate::units::MIB;
 
 /// So many changes of recorded histories go into one page; what is beyond is named.
@@ -289,22 +290,22 @@ fn samples(rows: &[Row], pools: &mut Pools) -> Vec<Samples> {
         .collect()
 }
 
+/// The series of runs that ended well: what others measured before they ended is no point of a line.
 fn along(rows: &[Row], axis: Axis) -> Along {
-    let group = |runs: Vec<usize>| {
-        let line = |at: usize| {
-            let points: Vec<(f64, f64)> = runs
-                .iter()
-                .filter_map(|run| match rows[*run].setting(axis) {
-                    Value::Whole(x) => Some((*x as f64, Indicator::ALL[at].of(&rows[*run].indicators())?)),
-                    _ => None,
-                })
-                .collect();
-            let line = Line::through(&points).filter(|_| points.len() == runs.len())?;
+    let measured: Vec<&Row> = rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)).collect();
+    let numbers: HashMap<*const Row, usize> = rows.iter().enumerate().map(|(at, row)| (from_ref(row), at)).collect();
+    let group = |series: Runs<'_>| {
+        let line = |indicator: Indicator| {
+            let point = |row: &&Row| Some((position(row, axis)?, indicator.of(&row.indicators())?));
+            let line = fit(&series.rows.iter().map(point).collect::<Option<Vec<_>>>()?)?;
             Some((line.slope, line.intercept, line.largest_deviation))
         };
-        Group { lines: [line(0), line(1), line(2), line(3)], runs }
+        Group {
+            lines: [0, 1, 2, 3].map(|at| line(Indicator::ALL[at])),
+            runs: series.rows.iter().map(|row| numbers[&from_ref(*row)]).collect(),
+        }
     };
-    Along { axis: key(axis), groups: collate::along(rows, axis).into_iter().map(group).collect() }
+    Along { axis: key(axis), groups: collate::along(&measured, axis).into_iter().map(group).collect() }
 }
 
 fn ranks(rows: &[Row]) -> Vec<RankValues> {

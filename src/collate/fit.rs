@@ -13,6 +13,8 @@ pub struct Fit {
     pub residual: Option<f64>,
     /// Standard error of the slope; not known for two points.
     pub slope_error: Option<f64>,
+    /// The farthest that a point lies from the line, in units of y.
+    pub largest_deviation: f64,
 }
 
 impl Fit {
@@ -35,16 +37,18 @@ pub fn fit(points: &[(f64, f64)]) -> Option<Fit> {
     }
     let slope = together / spread;
     let intercept = mean_y - slope * mean_x;
-    let off: f64 = points.iter().map(|(x, y)| (y - mean_y - slope * (x - mean_x)).powi(2)).sum();
-    let residual = (points.len() > 2).then(|| (off / (count - 2.0)).sqrt());
+    let off = || points.iter().map(|(x, y)| y - mean_y - slope * (x - mean_x));
+    let residual = (points.len() > 2).then(|| (off().map(|off| off.powi(2)).sum::<f64>() / (count - 2.0)).sqrt());
     let fit = Fit {
         points: points.len(),
         slope,
         intercept,
         residual,
         slope_error: residual.map(|residual| residual / spread.sqrt()),
+        largest_deviation: off().map(f64::abs).fold(0.0, f64::max),
     };
-    (fit.slope.is_finite() && fit.intercept.is_finite() && off.is_finite()).then_some(fit)
+    let numbers = [fit.slope, fit.intercept, fit.residual.unwrap_or_default(), fit.largest_deviation];
+    numbers.iter().all(|number| number.is_finite()).then_some(fit)
 }
 
 #[cfg(test)]
@@ -87,6 +91,14 @@ mod tests {
         assert_eq!(fit(&[(1.0, 2.0), (2.0, f64::INFINITY), (3.0, 0.0)]), None);
         let two = fit(&[(1.0, 2.0), (3.0, 6.0)]).unwrap();
         assert_eq!((two.slope, two.intercept, two.residual, two.slope_error), (2.0, 0.0, None, None));
+        assert_eq!(fit(&[(1.0, f64::MAX), (2.0, -f64::MAX)]), None);
+    }
+
+    #[test]
+    fn the_farthest_point_is_known() {
+        let bent = fit(&[(0.0, 0.0), (1.0, 3.0), (2.0, 0.0)]).unwrap();
+        assert_eq!((bent.slope, bent.intercept, bent.largest_deviation), (0.0, 1.0, 2.0));
+        assert_eq!(bent.residual, Some(6.0_f64.sqrt()));
     }
 
     proptest! {

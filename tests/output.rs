@@ -45,6 +45,49 @@ fn colour_is_for_terminals_and_for_those_who_ask() {
     assert!(!Done::of(output).stderr.contains('\u{1b}'));
 }
 
+/// The lines that a terminal shows at the end of a command, without those that were drawn over.
+fn lines(shown: &str) -> Vec<&str> {
+    shown.lines().map(|line| line.trim_end_matches('\r')).collect()
+}
+
+#[test]
+fn tables_fit_the_terminal() {
+    let folder = Folder::new();
+    let whole = folder.memlab(&["compare", &reports()]).expect(0).stdout;
+    // Words with hyphens may be broken there.
+    let words =
+        |text: &str| text.split([' ', '\n', '\r', '-']).map(str::to_owned).collect::<std::collections::BTreeSet<_>>();
+    let phases: &[&str] = &["--show-phases"];
+    for (width, more) in [(40, &[][..]), (80, phases), (120, phases), (250, phases)] {
+        let shown = folder.in_terminal(width, &[&["compare"], more, &[&reports()]].concat()).expect(0).stdout;
+        let widest = lines(&shown).into_iter().map(|line| line.chars().count()).max();
+        assert!(widest <= Some(usize::from(width)), "{width}: {widest:?}\n{shown}");
+        // Nothing is left out.
+        assert!(words(&whole).is_subset(&words(&shown)), "{width}:\n{shown}");
+        assert!(!shown.contains('\u{1b}'), "{shown}");
+    }
+    let shown = folder.in_terminal(250, &["compare", &reports()]).expect(0).stdout;
+    assert_eq!(lines(&shown), lines(&whole), "a table that fits stays in one piece");
+}
+
+#[test]
+fn a_terminal_shows_run_phase_step_elapsed_and_remaining() {
+    let folder = Folder::new();
+    // Each run takes a moment.
+    folder.write(
+        "demo.toml",
+        "name = \"demo\"\n[base]\ncase = \"alpha\"\ndevice = \"cpu\"\nseed = 108\n[sweep]\nbatch_size = [1, 2, 4]\n",
+    );
+    let shown = folder.in_terminal(120, &["sweep", "--jobs", "1", "demo.toml"]).expect(0).stdout;
+    for said in ["alpha-small-b2-s6-fp32-seed108-", "after_model", "[1/3]", "about ", " left"] {
+        assert!(shown.contains(said), "{said}: {shown}");
+    }
+    assert!(
+        shown.contains("results.csv, samples.csv, comparison.md, report.html and figures are in runs/demo"),
+        "{shown}"
+    );
+}
+
 #[test]
 fn quiet_leaves_results_and_errors() {
     let folder = Folder::new();

@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use super::console::{Console, Stop};
+use super::console::{self, Console, Stop};
 use super::format::FormatOption;
 use super::pictures;
 use crate::collate::{self, Collation, Difference, Ranks, Row};
@@ -12,8 +12,9 @@ use crate::protocol::RankReport;
 use crate::render;
 use crate::store;
 
-/// So many characters show a curve.
+/// So many characters show a curve, and so many are beside it in its line.
 const CURVE: usize = 64;
+const BESIDE: usize = 46;
 
 /// What to compare, and how to show it.
 #[derive(Debug, clap::Args)]
@@ -107,7 +108,8 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
 fn curve(rank: &RankReport) -> String {
     let allocated: Vec<f64> = rank.samples.iter().map(|sample| sample.allocated_mib).collect();
     let most = allocated.iter().copied().fold(0.0, f64::max);
-    format!("rank {}  {}  allocated, up to {most:.2} MiB\n", rank.rank, render::sparkline(&allocated, CURVE))
+    let width = console::width().map_or(CURVE, |width| width.saturating_sub(BESIDE).clamp(16, CURVE));
+    format!("rank {}  {}  allocated, up to {most:.2} MiB\n", rank.rank, render::sparkline(&allocated, width))
 }
 
 /// How much of two folders is the same.

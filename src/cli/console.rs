@@ -38,6 +38,11 @@ impl From<Vec<Diagnostic>> for Stop {
     }
 }
 
+/// How many characters fit beside one another where results are read on a terminal; none elsewhere.
+pub(super) fn width() -> Option<usize> {
+    terminal_size::terminal_size_of(io::stdout()).map(|(width, _)| usize::from(width.0))
+}
+
 /// Both output streams, with the user's wishes about them.
 #[derive(Debug)]
 pub(super) struct Console {

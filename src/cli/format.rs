@@ -1,5 +1,6 @@
 //! The `--format` option, shared by every command that prints a table.
 
+use super::console;
 use crate::collate::{self, Ranks, Row, Table};
 use crate::protocol::Judged;
 use crate::render;
@@ -39,7 +40,7 @@ impl Format {
     /// The table as text, with a line break at its end.
     pub(super) fn render(self, table: &Table) -> String {
         match self {
-            Format::Table => render::table(table),
+            Format::Table => render::table(table, console::width()),
             Format::Csv => render::csv(table),
             Format::Json => render::json(table),
             Format::Markdown => render::markdown(table),

@@ -1,10 +1,11 @@
 //! Progress on standard error: lines that renew themselves on a terminal, one line per finished run elsewhere.
 
 use std::collections::HashMap;
+use std::fmt::Write;
 use std::io::IsTerminal;
 use std::time::Duration;
 
-use indicatif::{MultiProgress, ProgressBar, ProgressStyle};
+use indicatif::{HumanDuration, MultiProgress, ProgressBar, ProgressState, ProgressStyle};
 
 use super::console::Console;
 use crate::exec::{Event, Job};
@@ -30,8 +31,7 @@ impl<'a> Progress<'a> {
         let drawn = !console.is_quiet() && std::io::stderr().is_terminal();
         let lines = drawn.then(|| {
             let all = MultiProgress::new();
-            let total =
-                all.add(ProgressBar::new(jobs.len() as u64).with_style(style("[{pos}/{len}] {wide_bar} {elapsed}")));
+            let total = all.add(ProgressBar::new(jobs.len() as u64).with_style(total_style()));
             total.enable_steady_tick(Duration::from_millis(500));
             Lines { all, total, running: HashMap::new() }
         });
@@ -104,6 +104,19 @@ impl Drop for Progress<'_> {
             let _ = lines.all.clear();
         }
     }
+}
+
+/// Once a run has ended, with the time that the others are likely to take.
+fn total_style() -> ProgressStyle {
+    style("[{pos}/{len}] {wide_bar} {elapsed}{remaining}").with_key(
+        "remaining",
+        |state: &ProgressState, out: &mut dyn Write| {
+            if (1..state.len().unwrap_or(0)).contains(&state.pos()) {
+                // A line that cannot be drawn is drawn again.
+                let _ = write!(out, ", about {:#} left", HumanDuration(state.eta()));
+            }
+        },
+    )
 }
 
 fn style(template: &str) -> ProgressStyle {

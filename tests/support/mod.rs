@@ -79,6 +79,16 @@ impl Folder {
         Done::of(self.command_with_real_worker(args).output().unwrap())
     }
 
+    /// Runs `memlab` with the stand-in in a terminal of so many columns: what is shown there is its standard output.
+    pub(crate) fn in_terminal(&self, columns: u16, args: &[&str]) -> Done {
+        let plain = self.command_with_worker(args);
+        let mut command = Command::new("python3");
+        command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/support/terminal.py")).arg(columns.to_string());
+        command.arg(plain.get_program()).args(plain.get_args()).current_dir(self.path()).env_clear();
+        command.envs(plain.get_envs().filter_map(|(name, value)| Some((name, value?)))).env("TERM", "xterm-256color");
+        Done::of(command.output().unwrap())
+    }
+
     /// Runs `memlab` to its end.
     pub(crate) fn memlab(&self, args: &[&str]) -> Done {
         Done::of(self.command(args).output().unwrap())

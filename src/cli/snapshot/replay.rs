@@ -7,7 +7,7 @@ use serde::Serialize;
 
 use super::{OutputFormat, damaged};
 use crate::allocator::{Settings, Stat, Stats};
-use crate::cli::console::{Console, Stop};
+use crate::cli::console::{self, Console, Stop};
 use crate::collate::{Cell, Column, Table};
 use crate::diag::{Diagnostic, Source};
 use crate::exit::Exit;
@@ -205,7 +205,7 @@ fn text(replay: &DeviceReplay) -> String {
         row(if name.is_empty() { "the defaults" } else { name }, &answer.stats, answer);
     }
     out.push('\n');
-    out.push_str(&render::table(&table));
+    out.push_str(&render::table(&table, console::width()));
     out
 }
 

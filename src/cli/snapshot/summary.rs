@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use serde::Serialize;
 
 use super::{OutputFormat, damaged};
-use crate::cli::console::{Console, Stop};
+use crate::cli::console::{self, Console, Stop};
 use crate::collate::{Cell, Column, Table};
 use crate::exit::Exit;
 use crate::render;
@@ -87,7 +87,7 @@ fn device_text(device: &DeviceSummary, top: usize) -> String {
     if let Some(request) = device.largest_request {
         row("largest request", request, "of the history");
     }
-    out.push_str(&render::table(&table));
+    out.push_str(&render::table(&table, console::width()));
     if let Some(peak) = &device.peak {
         let note = if peak.note.is_empty() { String::new() } else { format!(", in phase {}", peak.note) };
         let held = mib(peak.requested);
@@ -122,7 +122,7 @@ fn groups_text<'a>(groups: impl Iterator<Item = (&'a Group, Option<u32>)>, top: 
         };
         table.push(vec![mib(group.requested).into(), Cell::from(group.blocks), origin.into()]);
     }
-    render::table(&table)
+    render::table(&table, console::width())
 }
 
 /// The innermost place, and the innermost one that is not `PyTorch`'s own.

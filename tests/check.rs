@@ -243,6 +243,17 @@ fn every_format_says_the_same() {
 }
 
 #[test]
+fn a_comment_stays_short_whatever_changed() {
+    let folder = saved("[sweep]\nbatch_size = { from = 1, to = 100, step = 1 }\n");
+    let baseline = folder.read(FILE).replace("10.5,", "9.0,");
+    folder.write(FILE, &baseline);
+    let said = check(&folder, &["--format", "markdown"]).expect(1).stdout;
+    assert!(said.contains("| worse | alpha-small-b60-"), "{said}");
+    assert!(said.contains("and 40 more, which verdicts.json in the results folder has."), "{said}");
+    assert!(said.len() < 65_536, "{}", said.len());
+}
+
+#[test]
 fn a_github_job_gets_annotations() {
     let folder = everything();
     let mut command = folder.command_with_worker(&["check", "--reuse", "--quiet", "demo.toml"]);

@@ -25,10 +25,23 @@ fn line(cells: impl Iterator<Item = String>) -> String {
 
 fn escaped(text: &str) -> String {
     text.chars().fold(String::with_capacity(text.len()), |mut out, c| {
-        if matches!(c, '|' | '\\' | '`' | '*' | '<') {
+        if matches!(c, '|' | '\\' | '`' | '*' | '<' | '&' | '~') || (c == '(' && out.ends_with(']')) {
             out.push('\\');
         }
         out.push(c);
         out
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::escaped;
+
+    #[test]
+    fn texts_are_only_texts() {
+        assert_eq!(
+            escaped("a|b <i> *c* ~~d~~ &lt; `e` [f](g) [MiB]"),
+            "a\\|b \\<i> \\*c\\* \\~\\~d\\~\\~ \\&lt; \\`e\\` [f]\\(g) [MiB]"
+        );
+    }
 }

@@ -626,12 +626,14 @@ pub struct Status {
     pub heartbeat_at: String,
     /// End, RFC 3339 in UTC; null while it runs.
     pub ended_at: Option<String>,
-    /// Host.
+    /// Host; in a Slurm job the node, by Slurm's name.
     pub hostname: String,
     /// Process of rank zero.
     pub pid: u32,
     /// Slurm job (`123` or `123_4`), if any.
     pub slurm_job_id: Option<String>,
+    /// Its name. memlab gives a name once, while Slurm's numbers come again.
+    pub slurm_job_name: Option<String>,
     /// Exit status, where known.
     pub exit_code: Option<i32>,
     /// Signal that ended it, where known.

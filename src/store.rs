@@ -24,7 +24,7 @@ use crate::diag::Diagnostic;
 pub use atomic::{write_atomic, write_atomic_soon};
 pub use folder::{Lock, ResultsFolder};
 pub use reports::{NamedReport, ReadReport, read_report, reports_at};
-pub use run::{RunFolder, State, hostname, is_finished, slurm_job_id};
+pub use run::{RunFolder, State, hostname, is_finished, node, slurm_job_id, slurm_job_name};
 pub use submission::{ArrayPlace, slurm_task};
 
 /// Says that something could not be done to a file or folder, and what to do about the usual reasons.

@@ -1,5 +1,5 @@
-//! Sweeps on a real cluster of one node (tests/slurm/cluster), which every test starts for itself. The stand-in for the worker does
-//! what a run's seed tells it to.
+//! Sweeps on a real cluster (tests/slurm/cluster), which every test starts for itself. The stand-in for the worker does what a run's
+//! seed tells it to.
 #![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod support;
@@ -24,23 +24,50 @@ mod needs_slurm {
 
     impl Cluster {
         fn start() -> Self {
+            Self::with(1, &[])
+        }
+
+        /// With more nodes, or other settings, than most tests need.
+        fn with(nodes: u32, settings: &[&str]) -> Self {
             let dir = tempfile::Builder::new().prefix("slurm").tempdir_in("/tmp").unwrap();
             let cluster = Self { dir };
-            cluster.call(&["start"]);
+            Self::finish(cluster.action("start").args(settings).env("NODES", nodes.to_string()));
             cluster
         }
 
-        fn call(&self, action: &[&str]) {
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm/cluster");
-            let output = Command::new(script).args(action).arg(self.dir.path()).stdin(Stdio::null()).output().unwrap();
+        fn call(&self, action: &str) {
+            Self::finish(&mut self.action(action));
+        }
+
+        fn action(&self, action: &str) -> Command {
+            let mut command = Command::new(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm/cluster"));
+            command.arg(action).arg(self.dir.path());
+            command
+        }
+
+        fn finish(action: &mut Command) {
+            let output = action.stdin(Stdio::null()).output().unwrap();
             assert!(output.status.success(), "{action:?}: {}", String::from_utf8_lossy(&output.stderr));
         }
 
         /// A program of Slurm's, which succeeds; what it prints.
         fn slurm(&self, program: &str, args: &[&str]) -> String {
             let output = Command::new(program).args(args).env("SLURM_CONF", self.conf()).output().unwrap();
-            assert!(output.status.success(), "{program} {args:?}: {}", String::from_utf8_lossy(&output.stderr));
-            String::from_utf8(output.stdout).unwrap()
+            let said = String::from_utf8(output.stdout).unwrap();
+            let complaint = String::from_utf8_lossy(&output.stderr);
+            assert!(output.status.success(), "{program} {args:?}: {said}{complaint}");
+            said
+        }
+
+        /// Checks that scripts are such for the shell, for Slurm, and for whoever reads them.
+        fn check(&self, scripts: &[PathBuf]) {
+            assert!(!scripts.is_empty());
+            for script in scripts.iter().map(|script| script.to_str().unwrap()) {
+                self.slurm("bash", &["-n", script]);
+                // Below a warning it would have `$(...)` in a value expand, and follow a user's own files.
+                self.slurm("shellcheck", &["--severity=warning", script]);
+                self.slurm("sbatch", &["--test-only", script]);
+            }
         }
 
         fn conf(&self) -> PathBuf {
@@ -72,8 +99,7 @@ mod needs_slurm {
 
     impl Drop for Cluster {
         fn drop(&mut self) {
-            let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/slurm/cluster");
-            let _ = Command::new(script).arg("stop").arg(self.dir.path()).output();
+            let _ = self.action("stop").output();
         }
     }
 
@@ -117,9 +143,9 @@ mod needs_slurm {
     }
 
     /// The scripts of all submissions.
-    fn scripts(folder: &Folder) -> Vec<PathBuf> {
+    fn scripts(place: &Path) -> Vec<PathBuf> {
         let mut found = Vec::new();
-        for submission in std::fs::read_dir(folder.path().join("runs/demo/slurm")).unwrap() {
+        for submission in std::fs::read_dir(place.join("runs/demo/slurm")).unwrap() {
             let submission = submission.unwrap().path();
             if submission.is_dir() {
                 let files = std::fs::read_dir(submission).unwrap().map(|entry| entry.unwrap().path());
@@ -152,12 +178,10 @@ mod needs_slurm {
         let jobs = cluster.jobs();
         let arrays: BTreeSet<&str> = jobs.iter().map(|job| job.split('|').nth(1).unwrap()).collect();
         assert_eq!((jobs.len(), arrays.len()), (12, 3), "{jobs:?}");
-        let submission = std::fs::read_dir(folder.path().join(place).join("runs/demo/slurm")).unwrap();
-        let submission = submission.map(|entry| entry.unwrap().path()).next().unwrap();
-        for array in 0..3 {
-            let script = submission.join(format!("array-{array}.sh"));
-            cluster.slurm("sbatch", &["--test-only", script.to_str().unwrap()]);
-        }
+        let scripts = scripts(&folder.path().join(place));
+        assert_eq!(scripts.len(), 3);
+        cluster.check(&scripts);
+        let submission = scripts[0].parent().unwrap();
         assert!(submission.join("array-0-4.log").is_file(), "each task has its own log");
 
         // What is finished is not submitted again.
@@ -180,14 +204,16 @@ mod needs_slurm {
     fn every_way_to_fail_has_its_outcome_and_can_be_tried_again() {
         let cluster = Cluster::start();
         let needs = "[run]\ntimeout = \"15s\"\n[slurm]\nmem = \"100MiB\"\n[[slurm.override]]\nwhere = { seed = 3 }\nmem = \"200MiB\"";
-        let folder = folder("[3, 101, 103, 104, 115]", needs);
+        let folder = folder("[3, 101, 103, 104, 107, 115]", needs);
         let done = cluster.memlab(&folder, &SWEEP).expect(4);
         let outcome = |seed| status(&folder, seed)["outcome"].as_str().unwrap().to_owned();
         let outcomes = [3, 101, 103, 104].map(outcome);
         assert_eq!(outcomes, ["ok", "error", "timeout", "killed"], "{}", done.stderr);
+        // The device's memory is the run's own matter, the host's is Slurm's.
+        assert_eq!(outcome(107), "oom", "{}", done.stderr);
         assert_eq!(outcome(115), "host_oom", "{}", done.stderr);
         assert!(status(&folder, 115)["message"].as_str().unwrap().contains("memory limit"), "{}", done.stderr);
-        assert_eq!(scripts(&folder).len(), 2, "an array for each need");
+        assert_eq!(scripts(folder.path()).len(), 2, "an array for each need");
 
         // Only what is asked for is sent again, with more of what it lacked; the first attempt is kept.
         let again = ["sweep", "--slurm", "--submit", "--poll", "1", "--retry", "host_oom"];
@@ -197,7 +223,7 @@ mod needs_slurm {
         assert_eq!(status(&folder, 115)["attempt"], 2);
         assert!(run(&folder, 115).join("attempts/1/status.json").is_file());
         assert_eq!(status(&folder, 101)["attempt"], 1);
-        let last = scripts(&folder).pop().unwrap();
+        let last = scripts(folder.path()).pop().unwrap();
         assert!(std::fs::read_to_string(last).unwrap().contains("#SBATCH --mem=3072M"));
     }
 
@@ -295,10 +321,10 @@ mod needs_slurm {
         let said = std::fs::File::create(folder.path().join("said")).unwrap();
         let mut follower = cluster.command(&folder, &SWEEP).stdout(Stdio::null()).stderr(said).spawn().unwrap();
         wait_until("the first run starts", || run_exists(&folder, 117));
-        cluster.call(&["controller", "stop"]);
+        cluster.call("stop-controller");
         // squeue has patience of its own.
         wait_until("memlab notices", || folder.read("said").contains("does not answer"));
-        cluster.call(&["controller", "start"]);
+        cluster.call("start-controller");
         assert!(follower.wait().unwrap().success(), "{}", folder.read("said"));
         let said = folder.read("said");
         assert!(said.contains("answers again") && said.contains("3 runs: 3 ok"), "{said}");
@@ -313,6 +339,7 @@ mod needs_slurm {
         assert_eq!(done.stdout, "", "there is nothing to tabulate yet");
         let results = folder.path().join("runs/demo/results.csv");
         wait_until("the tables are written", || results.is_file());
+        cluster.check(&[folder.path().join("runs/demo/slurm/collate.sh")]);
         let results = std::fs::read_to_string(results).unwrap();
         assert_eq!(results.matches(",ok,").count(), 2, "{results}");
         assert_eq!(results.matches(",error,").count(), 1, "{results}");
@@ -333,6 +360,10 @@ mod needs_slurm {
         let rows: serde_json::Value = serde_json::from_str(&done.stdout).unwrap();
         assert_eq!([&rows[0]["state"], &rows[1]["state"]], ["running", "queued"], "{rows}");
         assert!(rows[1]["message"].as_str().unwrap().contains("PENDING"), "{rows}");
+
+        // What is in the queue is not run here as well.
+        let done = cluster.memlab(&folder, &["sweep", "demo.toml"]).expect(2);
+        assert!(done.stderr.contains("runs of runs/demo are in the queue of a cluster"), "{}", done.stderr);
 
         cluster.memlab(&folder, &["cancel", "runs/demo"]).expect(0);
         let done = cluster.memlab(&folder, &["collate", "runs/demo"]).expect(4);
@@ -357,5 +388,125 @@ mod needs_slurm {
         let log = std::fs::read_to_string(run(&folder, 113).join("worker.log")).unwrap();
         let lines: BTreeSet<&str> = log.lines().collect();
         assert_eq!(lines, BTreeSet::from(["0,1 0 0 2 store", "0,1 1 1 2 store"]));
+    }
+
+    #[test]
+    fn ranks_on_two_nodes_start_through_srun() {
+        let cluster = Cluster::with(2, &[]);
+        let folder = folder("[113]", "world_size = [2]\n[slurm]\nnodes = 2\ngpus_per_node = 1");
+        cluster.memlab(&folder, &SWEEP).expect(0);
+        let log = std::fs::read_to_string(run(&folder, 113).join("worker.log")).unwrap();
+        let lines: BTreeSet<&str> = log.lines().collect();
+        assert_eq!(lines, BTreeSet::from(["0 0 0 2 store", "0 1 0 2 store"]));
+        cluster.check(&scripts(folder.path()));
+    }
+
+    #[cfg(feature = "worker")]
+    #[test]
+    fn ranks_that_srun_starts_report_what_each_measured() {
+        let cluster = Cluster::with(2, &[]);
+        let needs = "world_size = [2]\n[slurm]\ngpus_per_node = 2
+            [[slurm.override]]\nwhere = { seed = 2 }\nnodes = 2\ngpus_per_node = 1";
+        let folder = folder("[1, 2]", needs);
+        let mut command = cluster.command(&folder, &SWEEP);
+        command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
+        Done::of(command.output().unwrap()).expect(0);
+        for (seed, local_ranks) in [(1, [0, 1]), (2, [0, 0])] {
+            let report = std::fs::read_to_string(run(&folder, seed).join("report.json")).unwrap();
+            let report: serde_json::Value = serde_json::from_str(&report).unwrap();
+            let ranks = report["rank_reports"].as_array().unwrap();
+            let of = |key: &str| ranks.iter().map(|rank| rank[key].as_u64().unwrap()).collect::<Vec<_>>();
+            assert_eq!((of("rank"), of("local_rank")), (vec![0, 1], local_ranks.to_vec()), "seed {seed}");
+            // Two runs of two ranks are four times the same memory.
+            assert_eq!(ranks[0]["samples"], ranks[1]["samples"], "seed {seed}");
+            assert_eq!(ranks[0]["samples"].as_array().unwrap().len(), 3 + 6 * 4, "seed {seed}");
+            assert_eq!(report["slurm_job_id"], status(&folder, seed)["slurm_job_id"]);
+        }
+    }
+
+    #[test]
+    fn more_runs_than_the_cluster_takes_go_in_waves() {
+        let cluster = Cluster::with(1, &["MaxJobCount=8"]);
+        let folder = folder("{ from = 1, to = 12, step = 1 }", "");
+        let done = cluster.memlab(&folder, &SWEEP).expect(0);
+        assert!(done.stderr.contains("12 runs: 12 ok"), "{}", done.stderr);
+        let at = |text: &str| done.stderr.find(text).unwrap_or_else(|| panic!("{text}: {}", done.stderr));
+        let first_end = at("[ 1/12] ok");
+        assert!(at("submitted 5 runs") < first_end && first_end < at("submitted 2 runs"), "{}", done.stderr);
+    }
+
+    #[test]
+    fn every_key_is_taken_by_slurm() {
+        let cluster = Cluster::with(2, &[]);
+        let keys = r#"world_size = [2]
+            [slurm]
+            partition = "main"
+            account = "project 7"
+            qos = "high"
+            constraint = "paper"
+            time = "00:20:00"
+            mem = "2GiB"
+            cpus_per_task = 2
+            gpus_per_node = 1
+            gres = "gpu:1"
+            nodes = 2
+            throttle = 1
+            runs_per_task = 2
+            setup = ["export PLACE='over there'", "umask 022"]
+            directives = ["--exclusive", "--mail-type=NONE"]
+            environment = { WORDS = "it's \"quoted\" $(not run)\nsecond line" }
+        "#;
+        let folder = folder("[1, 2, 3]", keys);
+        cluster.memlab(&folder, &SWEEP).expect(0);
+        cluster.check(&scripts(folder.path()));
+    }
+
+    #[test]
+    fn a_launcher_of_ones_own_starts_the_workers() {
+        let cluster = Cluster::start();
+        let place = Folder::new();
+        let launcher = place.write("its place/enter", "#!/bin/sh\necho \"entering $1\" >&2\nshift\nexec \"$@\"\n");
+        std::fs::set_permissions(&launcher, std::fs::Permissions::from_mode(0o755)).unwrap();
+        let folder = folder("[1]", &format!("[slurm]\nlauncher = \"'{}' 'image one'\"", launcher.display()));
+        cluster.memlab(&folder, &SWEEP).expect(0);
+        let log = std::fs::read_to_string(run(&folder, 1).join("worker.log")).unwrap();
+        assert_eq!(log, "entering image one\n");
+        cluster.check(&scripts(folder.path()));
+    }
+
+    /// `srun --container-image` is an extension that a cluster has or has not; this one has it not.
+    #[test]
+    fn a_container_where_srun_knows_none_is_an_error_in_its_words() {
+        let cluster = Cluster::start();
+        let folder = folder("[1]", "[slurm]\ncontainer = \"image one\"");
+        cluster.memlab(&folder, &SWEEP).expect(4);
+        let status = status(&folder, 1);
+        assert_eq!(status["outcome"], "error");
+        assert!(status["message"].as_str().unwrap().contains("--container-image"), "{status}");
+    }
+
+    #[test]
+    fn a_node_on_which_everything_fails_is_named() {
+        let cluster = Cluster::with(2, &[]);
+        let folder = folder("[119]", "steps = [1, 2, 3, 4, 5]\n[slurm]\ndirectives = [\"--exclusive\"]");
+        let done = cluster.memlab(&folder, &SWEEP).expect(4);
+        assert!(done.stderr.contains("runs failed, all of them on node2, where none finished"), "{}", done.stderr);
+        assert!(done.stderr.contains("--exclude=node2"), "{}", done.stderr);
+    }
+
+    #[test]
+    fn what_slurm_refuses_is_said_at_once() {
+        let cluster = Cluster::start();
+        for (rest, why) in [
+            ("mem = \"1GiB\"\nmem_per_cpu = \"1GiB\"", "mutually exclusive"),
+            ("directives = [\"--no-such-option\"]", "unrecognized option"),
+            ("directives = [\"--begin=whenever\"]", "Invalid"),
+            ("partition = \"nowhere\"", "Invalid partition name specified"),
+            ("gpus_per_node = 7", "Requested node configuration is not available"),
+        ] {
+            let folder = folder("[1]", &format!("[slurm]\n{rest}"));
+            let done = cluster.memlab(&folder, &SWEEP).expect(2);
+            assert!(done.stderr.contains("Slurm refuses the job: ") && done.stderr.contains(why), "{}", done.stderr);
+        }
     }
 }

@@ -66,123 +66,137 @@ pub(super) fn host(experiment: &Experiment) -> Host {
         .flat_map(|all| std::iter::once(all).chain(all.overrides.iter().map(|over| &over.settings)));
     let gpus = |settings: &crate::protocol::SlurmSettings| {
         settings.gpus_per_node.is_some_and(|gpus| gpus > 0)
-            || settings.gres.as_deref().is_some_and(|gres| gres.starts_with("gpu"))
+            || settings.gres.as_deref().is_some_and(|gres| gres.split(',').any(|one| one.starts_with("gpu")))
     };
     let device = if settings.clone().any(gpus) { DeviceKind::Cuda } else { DeviceKind::Cpu };
     Host { device, gpus: u64::MAX }
 }
 
-/// Sends the jobs to the cluster, beside those that are there already.
-pub(super) fn sweep(
-    options: &SlurmOptions,
-    cluster: &Cluster,
-    plan: &PlanFile,
-    folder: &ResultsFolder,
-    mut jobs: Vec<Job>,
-    console: &mut Console,
-) -> Result<Sent, Stop> {
-    let template = options.template.as_deref().map_or_else(|| Ok(Template::built_in()), Template::read)?;
-    let mut slurm = Slurm::open(folder)?;
-    let followed = in_flight(&mut slurm, options, plan, &mut jobs, console)?;
-    let limits = match cluster_limits() {
-        Ok(limits) => limits,
-        Err(trouble) if options.submit => {
-            return Err(Diagnostic::error(format!("Slurm does not answer: {trouble}"))
-                .help("submit on a machine of the cluster; `memlab doctor` says what is found")
-                .into());
+/// What a results folder has in the queue from earlier calls.
+#[derive(Debug)]
+pub(super) struct Submissions<'a> {
+    folder: &'a ResultsFolder,
+    slurm: Slurm<'a>,
+    /// The runs that the queue still has.
+    in_flight: HashSet<String>,
+}
+
+impl<'a> Submissions<'a> {
+    /// Asks Slurm about them, and writes down how runs ended that could not say so themselves.
+    pub(super) fn open(folder: &'a ResultsFolder, options: &SlurmOptions) -> Result<Self, Diagnostic> {
+        let mut slurm = Slurm::open(folder)?;
+        let standings = match slurm.settled() {
+            Ok(standings) => standings,
+            // Without an answer nothing may be sent a second time.
+            Err(trouble) if options.submit => return Err(trouble),
+            Err(_) => Vec::new(),
+        };
+        if options.submit {
+            slurm.close(&standings)?;
         }
+        let in_flight = standings.into_iter().filter(|standing| standing.in_flight).map(|standing| standing.run_id);
+        Ok(Self { folder, slurm, in_flight: in_flight.collect() })
+    }
+
+    /// Sends the jobs to the cluster, except those that are there.
+    pub(super) fn sweep(
+        mut self,
+        options: &SlurmOptions,
+        cluster: &Cluster,
+        plan: &PlanFile,
+        jobs: Vec<Job>,
+        console: &mut Console,
+    ) -> Result<Sent, Stop> {
+        let template = options.template.as_deref().map_or_else(|| Ok(Template::built_in()), Template::read)?;
+        let (followed, jobs): (Vec<Job>, Vec<Job>) =
+            jobs.into_iter().partition(|job| self.in_flight.contains(&job.run.run_id));
+        if !followed.is_empty() {
+            console.note(&format!("{}: {} runs are in the queue already", plan.name, followed.len()));
+        }
+        let limits = limits(options, console)?;
+        let provenance = provenance(Some(&plan.experiment));
+        let programs = programs(&cluster.worker)?;
+        let mut request = Request { plan, provenance: &provenance, programs: &programs, template: &template, limits };
+        let arrays = self.slurm.plan(&request, &jobs)?;
+        arrays.iter().try_for_each(Array::write)?;
+        if !options.submit {
+            show(&arrays, console)?;
+            return Ok(Sent::Away);
+        }
+        if arrays.is_empty() && followed.is_empty() {
+            console.note("nothing to submit: every run is finished");
+            return Ok(Sent::Followed(Ending::Complete));
+        }
+        let mut waiting = VecDeque::from(arrays);
+        if options.detach {
+            let submitted = self.slurm.submit(&mut request, &mut waiting, &mut |event| note(&event, console))?;
+            if !submitted.is_empty() {
+                let job = submit_collation(self.folder, plan, &programs, &submitted)?;
+                console.note(&format!("job {job} writes the tables when they have ended"));
+            }
+            if !waiting.is_empty() {
+                let left: usize = waiting.iter().map(Array::runs).sum();
+                console.note(&format!("{left} runs have to wait until there is room: call the same command again"));
+            }
+            console.note(&come_back(self.folder));
+            return Ok(Sent::Away);
+        }
+        let all: Vec<Job> = followed.into_iter().chain(jobs).collect();
+        let mut progress = Progress::new(&all, console);
+        self.slurm.submit(&mut request, &mut waiting, &mut |event| progress.show(&event))?;
+        let poll = Duration::from_secs(options.poll);
+        let ending = self.slurm.follow(&mut request, &all, waiting, poll, &mut |event| progress.show(&event))?;
+        drop(progress);
+        if ending == Ending::Interrupted {
+            console.note(&come_back(self.folder));
+        }
+        Ok(Sent::Followed(ending))
+    }
+}
+
+/// How much the cluster takes. Scripts can be written without one.
+fn limits(options: &SlurmOptions, console: &mut Console) -> Result<ClusterLimits, Diagnostic> {
+    match cluster_limits() {
+        Ok(limits) => Ok(limits),
+        Err(trouble) if options.submit => Err(Diagnostic::error(format!("Slurm does not answer: {trouble}"))
+            .help("submit on a machine of the cluster; `memlab doctor` says what is found")),
         Err(trouble) => {
             console.note(&format!("no cluster to ask for its limits ({trouble}): arrays of at most 1000 tasks"));
-            ClusterLimits { array: 1000, jobs: usize::MAX }
+            Ok(ClusterLimits { array: 1000, jobs: usize::MAX })
         }
-    };
-    let provenance = provenance(Some(&plan.experiment));
-    let programs = programs(&cluster.worker)?;
-    let request = Request { plan, provenance: &provenance, programs: &programs, template: &template, limits };
-    let arrays = slurm.plan(&request, &jobs)?;
-    arrays.iter().try_for_each(Array::write)?;
-    if !options.submit {
-        for array in &arrays {
-            let script = shlex::try_quote(&array.place.script().display().to_string())
-                .map_or_else(|_| String::new(), String::from);
-            console.result(&format!("sbatch {script}  # {} tasks, {} runs\n", array.tasks.len(), array.runs()))?;
-        }
-        if arrays.is_empty() {
-            console.note("nothing to submit: every run is finished, or in the queue");
-        } else {
-            console.note("nothing is submitted yet: add --submit, or call these commands");
-        }
-        return Ok(Sent::Away);
     }
-    if arrays.is_empty() && followed.is_empty() {
-        console.note("nothing to submit: every run is finished");
-        return Ok(Sent::Followed(Ending::Complete));
+}
+
+/// The commands that would submit the scripts.
+fn show(arrays: &[Array], console: &mut Console) -> Result<(), Stop> {
+    for array in arrays {
+        let script =
+            shlex::try_quote(&array.place.script().display().to_string()).map_or_else(|_| String::new(), String::from);
+        console.result(&format!("sbatch {script}  # {} tasks, {} runs\n", array.tasks.len(), array.runs()))?;
     }
-    let mut waiting = VecDeque::from(arrays);
-    if options.detach {
-        let submitted = slurm.submit(&mut waiting, limits, &mut |event| note(&event, console))?;
-        if !submitted.is_empty() {
-            let job = submit_collation(folder, plan, &programs, &submitted)?;
-            console.note(&format!("job {job} writes the tables when they have ended"));
-        }
-        if !waiting.is_empty() {
-            let left: usize = waiting.iter().map(Array::runs).sum();
-            console.note(&format!("{left} runs have to wait until there is room: call the same command again"));
-        }
-        console.note(&come_back(folder));
-        return Ok(Sent::Away);
+    if arrays.is_empty() {
+        console.note("nothing to submit: every run is finished, or in the queue");
+    } else {
+        console.note("nothing is submitted yet: add --submit, or call these commands");
     }
-    let all: Vec<Job> = followed.into_iter().chain(jobs).collect();
-    let mut progress = Progress::new(&all, console);
-    slurm.submit(&mut waiting, limits, &mut |event| progress.show(&event))?;
-    let poll = Duration::from_secs(options.poll);
-    let ending = slurm.follow(&all, waiting, limits, poll, &mut |event| progress.show(&event))?;
-    drop(progress);
-    if ending == Ending::Interrupted {
-        console.note(&come_back(folder));
-    }
-    Ok(Sent::Followed(ending))
+    Ok(())
 }
 
 /// Refuses to run here what may be in the queue of a cluster.
 pub(super) fn refuse_while_queued(folder: &ResultsFolder) -> Result<(), Diagnostic> {
     let mut slurm = Slurm::open(folder)?;
-    if !slurm.is_submitted() || !slurm.settled()?.iter().any(|standing| standing.in_flight) {
+    if !slurm.may_go_on() {
+        return Ok(());
+    }
+    let unknown = |trouble: Diagnostic| {
+        trouble.help("call the same command again when it does, or take another folder with --out")
+    };
+    if !slurm.settled().map_err(unknown)?.iter().any(|standing| standing.in_flight) {
         return Ok(());
     }
     let path = folder.path().display();
     Err(Diagnostic::error(format!("runs of {path} are in the queue of a cluster"))
         .help(format!("follow them with --slurm --submit, or end them with `memlab cancel {path}`")))
-}
-
-/// Takes the runs out of the jobs that an earlier submission still has in the queue, and gives them.
-fn in_flight(
-    slurm: &mut Slurm<'_>,
-    options: &SlurmOptions,
-    plan: &PlanFile,
-    jobs: &mut Vec<Job>,
-    console: &mut Console,
-) -> Result<Vec<Job>, Stop> {
-    if !slurm.is_open() {
-        return Ok(Vec::new());
-    }
-    let standings = match slurm.settled() {
-        Ok(standings) => standings,
-        // Without an answer nothing may be sent a second time.
-        Err(trouble) if options.submit => return Err(trouble.into()),
-        Err(_) => Vec::new(),
-    };
-    if options.submit {
-        slurm.close(&standings)?;
-    }
-    let open: HashSet<&str> =
-        standings.iter().filter(|standing| standing.in_flight).map(|standing| standing.run_id.as_str()).collect();
-    let (followed, due): (Vec<Job>, Vec<Job>) = jobs.drain(..).partition(|job| open.contains(job.run.run_id.as_str()));
-    *jobs = due;
-    if !followed.is_empty() {
-        console.note(&format!("{}: {} runs are in the queue already", plan.name, followed.len()));
-    }
-    Ok(followed)
 }
 
 /// The programs by their real paths, which every node has to see.

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use super::console::{Console, Stop};
 use crate::exec::{Ending, Event, Executor, Job, Limits, Local, Place, Worker};
 use crate::exit::Exit;
-use crate::store::{self, RunFolder, slurm_job_id};
+use crate::store::{self, RunFolder, slurm_job_id, slurm_job_name};
 
 /// Which task, and how its workers are started.
 #[derive(Debug, clap::Args)]
@@ -52,7 +52,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
 fn is_done(place: &RunFolder) -> bool {
     let Ok(Some(status)) = place.status() else { return false };
     status.slurm_job_id.is_some()
-        && status.slurm_job_id == slurm_job_id()
+        && (status.slurm_job_id, status.slurm_job_name) == (slurm_job_id(), slurm_job_name())
         && status.outcome.is_some_and(crate::protocol::Outcome::is_finished)
         && place.report_path().exists()
 }

@@ -10,7 +10,7 @@ use super::console::{Console, Stop};
 use super::format::FormatOption;
 use super::machine::Machine;
 use super::planning::PlanningOptions;
-use super::slurm::{self, Cluster, Sent, SlurmOptions};
+use super::slurm::{self, Cluster, Sent, SlurmOptions, Submissions};
 use crate::collate::{self, Collation, Ranks, Row};
 use crate::diag::Diagnostic;
 use crate::exec::{Ending, Job, Limits, Place, provenance, utc_now};
@@ -111,6 +111,14 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
             }
         }
         summarise(&folder, &collation.rows, console);
+        if args.slurm.slurm
+            && let Some((node, failed)) = collate::suspect(&folder, &collation.rows)
+        {
+            console.note(&format!(
+                "{failed} runs failed, all of them on {node}, where none finished: \"--exclude={node}\" in [slurm] directives \
+                 keeps runs away from it"
+            ));
+        }
         if let Some(judged) = &written.judged {
             console.note(&format!("hypotheses: {}", render::tally(&judged.hypotheses)));
         }
@@ -175,8 +183,9 @@ impl Request<'_> {
         machine: &Machine,
         console: &mut Console,
     ) -> Result<Executed, Stop> {
-        let (folder, lock, plan, jobs) = self.open(experiment, &machine.host(), Some(&machine.probe), console)?;
+        let (folder, lock, plan) = self.open(experiment, &machine.host(), console)?;
         slurm::refuse_while_queued(&folder)?;
+        let jobs = self.due(&plan, &folder, Some(&machine.probe), console)?;
         let limits = Limits { jobs: self.jobs.map(usize::from), time_limit_seconds: plan.timeout_seconds };
         let (ending, _) = machine.execute(&jobs, limits, provenance(Some(&plan.experiment)), console)?;
         let collation = Collation::of_plan(&folder, plan)?;
@@ -191,42 +200,41 @@ impl Request<'_> {
         options: &SlurmOptions,
         console: &mut Console,
     ) -> Result<Option<Executed>, Stop> {
-        let host = slurm::host(experiment);
-        let (folder, lock, plan, jobs) = self.open(experiment, &host, cluster.probe.as_ref(), console)?;
-        let Sent::Followed(ending) = slurm::sweep(options, cluster, &plan, &folder, jobs, console)? else {
+        let (folder, lock, plan) = self.open(experiment, &slurm::host(experiment), console)?;
+        // Before it is decided what is due: a run that ends meanwhile is not sent a second time.
+        let submissions = Submissions::open(&folder, options)?;
+        let jobs = self.due(&plan, &folder, cluster.probe.as_ref(), console)?;
+        let Sent::Followed(ending) = submissions.sweep(options, cluster, &plan, jobs, console)? else {
             return Ok(None);
         };
         let collation = Collation::of_plan(&folder, plan)?;
         Ok(Some(Executed { folder, collation, ending, _lock: lock }))
     }
 
-    /// Takes the experiment's folder, writes the plan, and finds what is due.
+    /// Takes the experiment's folder, and writes the plan.
     fn open(
         &self,
         experiment: &Experiment,
         host: &Host,
-        probe: Option<&Probe>,
         console: &mut Console,
-    ) -> Result<(ResultsFolder, Lock, PlanFile, Vec<Job>), Stop> {
+    ) -> Result<(ResultsFolder, Lock, PlanFile), Stop> {
         let plan = self.planning.expand(experiment, host, console)?;
         let place = self.out.map_or_else(|| Path::new("runs").join(&experiment.name), Path::to_owned);
         let folder = ResultsFolder::create(place)?;
         let lock = folder.lock()?;
         let plan = plan.file(experiment, &utc_now(), folder.plan().ok().flatten().as_ref());
         folder.set_plan(&plan)?;
-
-        let jobs = self.due(&plan, &folder, probe)?;
-        console.note(&format!(
-            "{}: {} runs, {} of them finished before",
-            plan.name,
-            plan.runs.len(),
-            plan.runs.len() - jobs.len()
-        ));
-        Ok((folder, lock, plan, jobs))
+        Ok((folder, lock, plan))
     }
 
     /// The runs that are not finished, in the plan's order.
-    fn due(&self, plan: &PlanFile, folder: &ResultsFolder, probe: Option<&Probe>) -> Result<Vec<Job>, Stop> {
+    fn due(
+        &self,
+        plan: &PlanFile,
+        folder: &ResultsFolder,
+        probe: Option<&Probe>,
+        console: &mut Console,
+    ) -> Result<Vec<Job>, Stop> {
         let is_due = |run: &&PlannedRun| {
             if self.fresh {
                 return true;
@@ -250,6 +258,8 @@ impl Request<'_> {
             }
         };
         let due: Vec<&PlannedRun> = on_all_cores(|| plan.runs.par_iter().filter(is_due).collect())?;
+        let (all, finished) = (plan.runs.len(), plan.runs.len() - due.len());
+        console.note(&format!("{}: {all} runs, {finished} of them finished before", plan.name));
         Ok(due.into_iter().map(|run| Job { run: run.clone(), place: Place::Folder(folder.run(&run.run_id)) }).collect())
     }
 }

@@ -10,6 +10,7 @@ mod response;
 mod row;
 mod series;
 mod status;
+mod suspect;
 mod table;
 
 pub use comparison::{Ranks, axis_cell, axis_column, comparison, maximum_over_ranks, phases, results, samples};
@@ -20,4 +21,5 @@ pub use response::responses;
 pub use row::{Collation, Row};
 pub use series::{Series, along, position, setting, varied};
 pub use status::{has_failed, status, tally};
+pub use suspect::suspect;
 pub use table::{Cell, Column, Table};

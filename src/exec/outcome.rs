@@ -124,8 +124,15 @@ fn last_line(path: &Path) -> Option<String> {
 /// The last lines that say something, of a file that may be large.
 pub(super) fn last_lines(path: &Path, count: usize) -> Vec<String> {
     let tail = read_tail(path).unwrap_or_default();
-    let said: Vec<&str> = tail.lines().map(str::trim).filter(|line| !line.is_empty()).collect();
+    let said: Vec<&str> = tail.lines().map(str::trim).filter(|line| says_something(line)).collect();
     said[said.len().saturating_sub(count)..].iter().map(|line| (*line).to_owned()).collect()
+}
+
+/// Whether a line tells a reason: not where a program points to its help, nor where `srun` counts the tasks that ended.
+pub(super) fn says_something(line: &str) -> bool {
+    let points_to_help = line.starts_with("Try \"");
+    let counts_tasks = line.starts_with("srun: error: ") && line.contains(": Exited with exit code ");
+    !line.trim().is_empty() && !points_to_help && !counts_tasks
 }
 
 fn read_tail(path: &Path) -> std::io::Result<String> {
@@ -163,6 +170,22 @@ mod tests {
         let (outcome, message) = judge(Evidence { host_ran_out: true, ..evidence(abort) });
         assert_eq!(outcome, Outcome::Killed);
         assert_eq!(message.as_deref(), Some("the worker was ended by SIGABRT"));
+    }
+
+    #[test]
+    fn the_reason_is_not_what_a_launcher_adds_to_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let log = folder.path().join("worker.log");
+        for (text, reason) in [
+            (
+                "srun: unrecognized option '--x'\nTry \"srun --help\" for more information\n",
+                "srun: unrecognized option '--x'",
+            ),
+            ("cannot do this\nsrun: error: node1: task 1: Exited with exit code 1\n\n", "cannot do this"),
+        ] {
+            std::fs::write(&log, text).unwrap();
+            assert_eq!(last_line(&log).as_deref(), Some(reason));
+        }
     }
 
     #[test]

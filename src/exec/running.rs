@@ -12,7 +12,7 @@ use super::outcome::{Evidence, Stop, judge};
 use super::{Job, Place, Worker, utc_now};
 use crate::diag::Diagnostic;
 use crate::protocol::{Event, Outcome, Phase, Provenance, Report, Request, SCHEMA_VERSION, Status};
-use crate::store::{self, hostname};
+use crate::store;
 
 /// How long the other ranks may go on after one failed: enough to leave word of what they saw.
 const RANK_GRACE: Duration = Duration::from_secs(3);
@@ -333,9 +333,10 @@ fn status(run_id: &str, attempt: u32, started_at: &str, pid: u32) -> Status {
         started_at: started_at.to_owned(),
         heartbeat_at: utc_now(),
         ended_at: None,
-        hostname: hostname(),
+        hostname: store::node(),
         pid,
         slurm_job_id: store::slurm_job_id(),
+        slurm_job_name: store::slurm_job_name(),
         exit_code: None,
         signal: None,
     }

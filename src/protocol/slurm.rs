@@ -73,8 +73,9 @@ impl SlurmSettings {
             qos: over.qos.or(self.qos),
             constraint: over.constraint.or(self.constraint),
             time_seconds: over.time_seconds.or(self.time_seconds),
-            mem_bytes: over.mem_bytes.or(self.mem_bytes),
-            mem_per_cpu_bytes: over.mem_per_cpu_bytes.or(self.mem_per_cpu_bytes),
+            // One of the two says how much memory: Slurm refuses both.
+            mem_bytes: over.mem_bytes.or(self.mem_bytes.filter(|_| over.mem_per_cpu_bytes.is_none())),
+            mem_per_cpu_bytes: over.mem_per_cpu_bytes.or(self.mem_per_cpu_bytes.filter(|_| over.mem_bytes.is_none())),
             cpus_per_task: over.cpus_per_task.or(self.cpus_per_task),
             gpus_per_node: over.gpus_per_node.or(self.gpus_per_node),
             gres: over.gres.or(self.gres),

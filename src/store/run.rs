@@ -28,7 +28,7 @@ pub enum State {
     /// Nothing was started.
     Missing,
     /// It was started, and did not end as far as its files say.
-    Running(Status),
+    Running(Box<Status>),
     /// It ended.
     Ended {
         /// How.
@@ -143,7 +143,7 @@ impl RunFolder {
                 outcome: Outcome::Killed,
                 message: Some(format!("process {} ended without a word, and with it the run", status.pid)),
             },
-            (Some(status), None) => State::Running(status),
+            (Some(status), None) => State::Running(Box::new(status)),
             (None, None) => State::Missing,
         }
     }
@@ -225,9 +225,22 @@ pub fn hostname() -> String {
 
 /// The Slurm job that this process is part of (`123`, or `123_4` for a task of an array), if any.
 pub fn slurm_job_id() -> Option<String> {
-    let variable = |name| std::env::var(name).ok().filter(|value| !value.is_empty());
     match (variable("SLURM_ARRAY_JOB_ID"), variable("SLURM_ARRAY_TASK_ID")) {
         (Some(job), Some(task)) => Some(format!("{job}_{task}")),
         _ => variable("SLURM_JOB_ID"),
     }
+}
+
+/// What this machine is called where runs are kept apart by it: Slurm's name of the node, which its options take, in a job.
+pub fn node() -> String {
+    variable("SLURMD_NODENAME").filter(|_| slurm_job_id().is_some()).unwrap_or_else(hostname)
+}
+
+/// The name of that job.
+pub fn slurm_job_name() -> Option<String> {
+    variable("SLURM_JOB_NAME")
+}
+
+fn variable(name: &str) -> Option<String> {
+    std::env::var(name).ok().filter(|value| !value.is_empty())
 }

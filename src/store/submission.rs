@@ -99,6 +99,16 @@ impl ArrayPlace {
         self.record(record)
     }
 
+    /// Removes what was never submitted. The record goes first, as it came last.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn remove(&self) -> Result<(), Diagnostic> {
+        [self.stem.with_extension("json"), self.script(), self.tasks()]
+            .iter()
+            .try_for_each(|path| std::fs::remove_file(path).map_err(|error| cannot("remove", path, &error)))
+    }
+
     /// Writes how far the submission got.
     ///
     /// # Errors

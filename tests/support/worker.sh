@@ -3,7 +3,7 @@
 # The numbers follow from batch size and steps, so that tables show which run they are of.
 
 if [ "$1" = probe ]; then
-    cuda=null gpus= why='"a stand-in has no GPU"'
+    cuda=null gpus='' why='"a stand-in has no GPU"'
     if [ -n "$STAND_IN_GPUS" ]; then
         why=null cuda='"13.0"'
         for _ in $(seq "$STAND_IN_GPUS"); do
@@ -59,6 +59,7 @@ case $seed in
     115) memory=$(head -c 300000000 /dev/zero | tr '\0' x); sleep 60; echo "${#memory}" ;; # more than its job asked for
     116) case $request in *'"attempt":1,'*) cat > /dev/null; exit 1 ;; esac ;; # well only when tried again
     117) sleep 5 ;;
+    119) sleep 2; [ "$SLURMD_NODENAME" != node2 ] || exit 1 ;; # a node that is not well
 esac
 [ "$rank" = 0 ] || exit 0
 
@@ -90,7 +91,7 @@ done
 [ "$seed" = 114 ] && loss=NaN
 indicators="{\"between_step_growth_mib\":0.0,\"first_step_persistent_change_mib\":10.5,\"largest_forward_increase_mib\":$((10 * batch)).0,\"maximum_peak_allocated_mib\":$forward.0}"
 [ $outcome = oom ] && indicators='{"between_step_growth_mib":null,"first_step_persistent_change_mib":null,"largest_forward_increase_mib":null,"maximum_peak_allocated_mib":100.0}'
-ranks= r=0
+ranks='' r=0
 while [ $r -lt "$world" ]; do
     ranks="$ranks${ranks:+,}{\"device_free_at_end_mib\":null,\"device_total_mib\":1024,\"gpu_name\":\"Stand-in\",\"indicators\":$indicators,\"local_batch_size\":$batch,\"local_rank\":$r,\"rank\":$r,\"samples\":[${samples#,}],\"snapshot\":null}"
     r=$((r + 1))

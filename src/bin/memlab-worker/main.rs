@@ -416,9 +416,10 @@ impl Run {
             started_at: self.started_at.clone(),
             heartbeat_at: now(),
             ended_at: end.map(|_| now()),
-            hostname: store::hostname(),
+            hostname: store::node(),
             pid: std::process::id(),
             slurm_job_id: store::slurm_job_id(),
+            slurm_job_name: store::slurm_job_name(),
             exit_code: end.map(|(_, exit)| i32::from(exit.code())),
             signal: None,
         };

@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 use nix::sys::signal::{Signal, killpg};
 use nix::unistd::Pid;
 
+use crate::exec::outcome::says_something;
+
 /// Longer than any controller takes that answers at all.
 const PATIENCE: Duration = Duration::from_secs(60);
 
@@ -23,7 +25,7 @@ pub(super) struct Answer {
 impl Answer {
     /// The last thing it complained about.
     pub(super) fn complaint(&self) -> String {
-        let line = self.stderr.lines().map(str::trim).rfind(|line| !line.is_empty());
+        let line = self.stderr.lines().map(str::trim).rfind(|line| says_something(line));
         line.unwrap_or("no reason is given").to_owned()
     }
 }

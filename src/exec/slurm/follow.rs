@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::mpsc::{RecvTimeoutError, channel};
 use std::time::{Duration, Instant};
 
-use super::{Array, ClusterLimits, JobState, Slurm, Standing, Submitted, submit};
+use super::{Array, JobState, Request, Slurm, Standing, Submitted, queue, submit};
 use crate::diag::Diagnostic;
 use crate::exec::signals::Watch;
-use crate::exec::{Ending, Event, Job};
+use crate::exec::{Ending, Event, Job, Place};
 use crate::protocol::{Outcome, Phase, SlurmJob};
 use crate::store::{ResultsFolder, State};
 
@@ -17,42 +17,78 @@ const TICK: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(120);
 
 impl Slurm<'_> {
-    /// Submits as many arrays as the cluster takes for now, in order. Gives the jobs; arrays that have to wait stay in the list.
+    /// Submits as many arrays as the cluster takes for now, in order. Gives the jobs; arrays that have to wait stay in the list. Those
+    /// that are too large for a limit that Slurm only tells by refusing are cut in halves.
     ///
     /// # Errors
     /// Slurm refuses one, or does not answer for long. What was accepted until then is on record.
     pub fn submit(
         &mut self,
+        request: &mut Request<'_>,
         waiting: &mut VecDeque<Array>,
-        limits: ClusterLimits,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Vec<SlurmJob>, Diagnostic> {
         let mut jobs = Vec::new();
         let mut queued = self.queued();
         while let Some(mut array) = waiting.pop_front() {
             let tasks = array.record.tasks.len();
-            if queued > 0 && queued + tasks > limits.jobs {
+            if queued > 0 && queued + tasks > request.limits.jobs {
                 waiting.push_front(array);
                 break;
             }
             let on_trouble = &mut |text| on_event(Event::Notice { text });
-            match submit::submit(&array.place, &mut array.record, &mut self.queue, on_trouble)? {
+            let submitted = submit::submit(&array.place, &mut array.record, &mut self.queue, on_trouble);
+            let why = match submitted.map_err(|error| self.with_what_goes_on(error, queued))? {
                 Submitted::Accepted(job) => {
                     let text = format!("submitted {} runs as job {job}, {tasks} tasks", array.runs());
                     on_event(Event::Notice { text });
                     jobs.push(job);
                     queued += tasks;
                     self.add(array.place, array.record);
+                    continue;
                 }
-                Submitted::Full(why) => {
-                    let text = format!("Slurm takes no more jobs for now: {why}; the rest is submitted as they end");
-                    on_event(Event::Notice { text });
+                Submitted::TooMany(why) if queue::is_empty_of_own()? => {
+                    if tasks == 1 {
+                        return Err(submit::refused(&why, &array.place.script().display().to_string()));
+                    }
                     waiting.push_front(array);
-                    break;
+                    request.limits.array = tasks.div_ceil(2);
+                    self.plan_again(request, waiting)?;
+                    continue;
                 }
+                Submitted::Busy(why) | Submitted::TooMany(why) => why,
+            };
+            waiting.push_front(array);
+            if self.warned.insert(why.clone()) {
+                let text = format!("Slurm takes no more jobs for now: {why}; the rest is submitted as they end");
+                on_event(Event::Notice { text });
             }
+            break;
         }
         Ok(jobs)
+    }
+
+    /// Arrays within the limits as they are now, for the runs of those that wait.
+    fn plan_again(&self, request: &Request<'_>, waiting: &mut VecDeque<Array>) -> Result<(), Diagnostic> {
+        let mut jobs = Vec::new();
+        for array in waiting.drain(..) {
+            array.place.remove()?;
+            let runs = array.tasks.into_iter().flat_map(|task| task.runs);
+            jobs.extend(runs.map(|run| Job { place: Place::Folder(self.folder.run(&run.run_id)), run }));
+        }
+        waiting.extend(self.plan(request, &jobs)?);
+        waiting.iter().try_for_each(Array::write)
+    }
+
+    /// An error in the middle of a submission, for a user who has to know that a part is in the queue.
+    fn with_what_goes_on(&self, error: Diagnostic, queued: usize) -> Diagnostic {
+        if queued == 0 {
+            return error;
+        }
+        let path = self.folder.path().display();
+        error.note(format!(
+            "{queued} tasks are in the queue and go on: `memlab status {path}` shows them, `memlab cancel {path}` ends them"
+        ))
     }
 
     /// Tasks that may be in the queue.
@@ -67,9 +103,9 @@ impl Slurm<'_> {
     /// A file cannot be written, or an array is refused. A scheduler that does not answer is no error.
     pub fn follow(
         &mut self,
+        request: &mut Request<'_>,
         jobs: &[Job],
         mut waiting: VecDeque<Array>,
-        limits: ClusterLimits,
         poll: Duration,
         on_event: &mut dyn FnMut(Event),
     ) -> Result<Ending, Diagnostic> {
@@ -103,9 +139,9 @@ impl Slurm<'_> {
                             view.correct(&run_id, outcome, message);
                         }
                         self.close(&standings)?;
-                        self.submit(&mut waiting, limits, view.on_event)?;
+                        let submitted = self.submit(request, &mut waiting, view.on_event)?;
                         let open = standings.iter().any(|standing| standing.in_flight || !standing.task_over);
-                        if waiting.is_empty() && !open {
+                        if waiting.is_empty() && submitted.is_empty() && !open {
                             break Ending::Complete;
                         }
                         // All have said how they ended: what Slurm says of it comes within seconds.
@@ -141,8 +177,7 @@ impl Slurm<'_> {
             view.index.iter().filter(|(_, at)| view.shown[**at] != Shown::Ended).map(|(run_id, _)| *run_id).collect();
         for run_id in open {
             let Some((entry, task)) = self.responsible(run_id) else { continue };
-            let Some(job) = &entry.record.job else { continue };
-            match super::own_state(self.folder, run_id, job, task) {
+            match super::own_state(self.folder, run_id, &entry.record, task) {
                 State::Ended { outcome, .. } if !outcome.is_finished() => {}
                 own => view.show(run_id, &own),
             }

@@ -22,7 +22,7 @@ use nix::sys::statfs;
 use super::{Job, utc_now};
 use crate::diag::Diagnostic;
 use crate::protocol::{Outcome, PlanFile, Provenance, SCHEMA_VERSION, SlurmArray, SlurmJob, Status};
-use crate::store::{ArrayPlace, ResultsFolder, State, hostname};
+use crate::store::{ArrayPlace, ResultsFolder, State};
 use queue::{Queue, Sightings, sighting};
 use settle::{Decision, Evidence, decide};
 use submit::{Pauses, Submitted};
@@ -119,10 +119,18 @@ impl<'a> Slurm<'a> {
         self.entries.iter().any(|entry| entry.record.closed.is_none())
     }
 
-    /// Whether something was submitted, as far as is known, and not all of it is over.
-    pub fn is_submitted(&self) -> bool {
+    /// Whether something was submitted, as far as is known, of which not every run has said how it ended.
+    pub fn may_go_on(&self) -> bool {
         let submitted = |record: &SlurmArray| record.job.is_some() || record.intended_at.is_some();
-        self.entries.iter().any(|entry| entry.record.closed.is_none() && submitted(&entry.record))
+        let open = self.entries.iter().enumerate();
+        let open = open.filter(|(_, entry)| entry.record.closed.is_none() && submitted(&entry.record));
+        let mut runs = open.flat_map(|(at, Entry { record, .. })| {
+            let tasks = record.tasks.iter().enumerate();
+            let runs = tasks.flat_map(|(task, runs)| runs.iter().map(move |run_id| (task, run_id)));
+            runs.filter(move |(_, run_id)| self.latest.get(*run_id) == Some(&at))
+                .map(move |(task, run_id)| own_state(self.folder, run_id, record, task))
+        });
+        runs.any(|own| !settle::is_final(&own))
     }
 
     /// Arrays for these runs. Nothing is written.
@@ -164,7 +172,9 @@ impl<'a> Slurm<'a> {
                 let sighted = (0..entry.record.tasks.len()).find_map(|task| sighting(&found, name, task));
                 entry.record.job = sighted.map(|sighting| sighting.job.clone());
             }
-            let Some(job) = entry.record.job.clone() else { continue };
+            if entry.record.job.is_none() {
+                continue;
+            }
             for (task, runs) in entry.record.tasks.iter().enumerate() {
                 let seen = sighting(&found, name, task);
                 let task_over = seen.is_none_or(|seen| seen.state.is_over());
@@ -174,7 +184,7 @@ impl<'a> Slurm<'a> {
                     entry.over.remove(&task);
                 }
                 for run_id in runs.iter().filter(|run_id| self.latest.get(*run_id) == Some(&at)) {
-                    let own = own_state(self.folder, run_id, &job, task);
+                    let own = own_state(self.folder, run_id, &entry.record, task);
                     standings.push(Standing {
                         run_id: run_id.clone(),
                         seen: seen.cloned(),
@@ -246,9 +256,8 @@ impl<'a> Slurm<'a> {
 
     fn write(&self, standing: &Standing, outcome: Outcome, message: &str) -> Result<(), Diagnostic> {
         let Some((entry, task)) = self.responsible(&standing.run_id) else { return Ok(()) };
-        let job = entry.record.job.as_ref().map(|job| task_id(job, task));
         let run = self.folder.run(&standing.run_id);
-        let earlier = run.status().ok().flatten().filter(|status| status.slurm_job_id == job);
+        let earlier = run.status().ok().flatten().filter(|status| is_of(status, &entry.record, task));
         let now = utc_now();
         let status = match earlier {
             Some(status) => status,
@@ -263,9 +272,10 @@ impl<'a> Slurm<'a> {
                 started_at: now.clone(),
                 heartbeat_at: now.clone(),
                 ended_at: None,
-                hostname: standing.seen.as_ref().map_or_else(hostname, |seen| seen.node.clone()),
+                hostname: standing.seen.as_ref().map(|seen| seen.node.clone()).unwrap_or_default(),
                 pid: 0,
-                slurm_job_id: job,
+                slurm_job_id: task_id(&entry.record, task),
+                slurm_job_name: Some(entry.record.name.clone()),
                 exit_code: None,
                 signal: None,
             },
@@ -417,27 +427,32 @@ pub fn submit_collation(
 }
 
 /// `123_4`.
-fn task_id(job: &SlurmJob, task: usize) -> String {
-    format!("{}_{task}", job.id)
+fn task_id(record: &SlurmArray, task: usize) -> Option<String> {
+    record.job.as_ref().map(|job| format!("{}_{task}", job.id))
 }
 
-/// What a run says of itself, where it was started by this task of this job and not by an earlier one.
-fn own_state(folder: &ResultsFolder, run_id: &str, job: &SlurmJob, task: usize) -> State {
+/// Whether a status is of this task of this array, and of no earlier one: a number alone may be that of a job long ago.
+fn is_of(status: &Status, record: &SlurmArray, task: usize) -> bool {
+    status.slurm_job_name.as_ref() == Some(&record.name) && status.slurm_job_id == task_id(record, task)
+}
+
+/// What a run says of itself, where it was started by this task of this array.
+fn own_state(folder: &ResultsFolder, run_id: &str, record: &SlurmArray, task: usize) -> State {
     let run = folder.run(run_id);
     match run.status() {
-        Ok(Some(status)) if status.slurm_job_id.as_deref() == Some(&task_id(job, task)) => run.state(None),
+        Ok(Some(status)) if is_of(&status, record, task) => run.state(None),
         _ => State::Missing,
     }
 }
 
-/// A name that no other submission has.
+/// A name that no other submission has; later ones sort later.
 fn submission_name() -> String {
     use std::hash::{BuildHasher, Hasher};
     let mut hasher = std::hash::RandomState::new().build_hasher();
     hasher.write_u32(std::process::id());
     let now = jiff::Timestamp::now();
     hasher.write_i128(now.as_nanosecond());
-    format!("{}-{:08x}", now.strftime("%Y%m%dT%H%M%SZ"), hasher.finish() >> 32)
+    format!("{}-{:08x}", now.strftime("%Y%m%dT%H%M%S.%3fZ"), hasher.finish() >> 32)
 }
 
 /// A time in the form that `sacct` reads, far enough back for any time zone.

@@ -7,6 +7,7 @@ use std::collections::HashMap;
 
 use super::client::{Answer, call};
 use super::states::{JobState, Verdict};
+use crate::diag::Diagnostic;
 use crate::protocol::SlurmJob;
 
 /// What Slurm says of one task of an array.
@@ -123,6 +124,22 @@ pub fn cluster_limits() -> Result<ClusterLimits, String> {
     });
     let jobs = own.map_or(jobs, |own| own.min(jobs)).max(1);
     Ok(ClusterLimits { array: array.min(jobs), jobs })
+}
+
+/// Whether this user has no job at all.
+///
+/// # Errors
+/// The controller does not answer.
+pub(super) fn is_empty_of_own() -> Result<bool, Diagnostic> {
+    let user = format!("--user={}", nix::unistd::getuid());
+    let answer = ask("squeue", &["--noheader", "--format=%i", &user]);
+    let complaint = match answer {
+        Ok(answer) if answer.success => return Ok(answer.stdout.trim().is_empty()),
+        Ok(answer) => answer.complaint(),
+        Err(trouble) => trouble,
+    };
+    Err(Diagnostic::error(format!("Slurm does not answer: {complaint}"))
+        .help("call the same command again when it does"))
 }
 
 fn ask(program: &str, arguments: &[&str]) -> Result<Answer, String> {

@@ -48,8 +48,7 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
         Some((seen, JobState::Over(verdict))) => Some((seen, verdict)),
         Some(_) => {
             // Ended from outside while its job lives: it was requeued, or Slurm has yet to say why.
-            let final_word = evidence.own.outcome().is_some_and(|own| !is_from_outside(own));
-            return if final_word { Decision::Keep } else { Decision::Wait };
+            return if is_final(evidence.own) { Decision::Keep } else { Decision::Wait };
         }
         None => None,
     };
@@ -100,6 +99,11 @@ pub(super) fn decide(evidence: &Evidence<'_>) -> Decision {
             Decision::Write(Outcome::Killed, why)
         }
     }
+}
+
+/// Whether a run said how it ended, and knows it best.
+pub(super) fn is_final(own: &State) -> bool {
+    own.outcome().is_some_and(|own| !is_from_outside(own))
 }
 
 /// Whether a run that says this of itself only knows that somebody ended it.

@@ -22,8 +22,10 @@ const SETTLED: Duration = Duration::from_secs(15);
 pub(super) enum Submitted {
     /// Slurm has it.
     Accepted(SlurmJob),
-    /// So many jobs are queued that Slurm takes no more for now; why, in its words.
-    Full(String),
+    /// The cluster has no room for more jobs for now; why, in Slurm's words.
+    Busy(String),
+    /// The user, with these, would have more jobs than are allowed; why, in Slurm's words.
+    TooMany(String),
 }
 
 /// Submits an array that was not submitted yet.
@@ -47,28 +49,14 @@ pub(super) fn submit(
             Diagnostic::error(format!("sbatch cannot be started: {error}"))
                 .help("submit where Slurm's programs are in PATH; `memlab doctor` says what is found")
         })?;
-        let job = if answer.success { read_job(&answer.stdout) } else { None };
-        let job = match job {
-            Some(job) => Some(job),
-            None => match refusal(&answer) {
-                Refusal::Full => {
-                    record.intended_at = None;
-                    place.record(record)?;
-                    return Ok(Submitted::Full(answer.complaint()));
-                }
-                Refusal::Clear => {
-                    record.intended_at = None;
-                    place.record(record)?;
-                    return Err(Diagnostic::error(format!("Slurm refuses the job: {}", answer.complaint()))
-                        .note(format!("the script is {script}"))
-                        .help("correct [slurm] in the experiment; `sbatch --test-only` with the script says more"));
-                }
-                Refusal::Unclear => {
-                    on_trouble(format!("sbatch: {}; asking the queue for {}", answer.complaint(), record.name));
-                    find(record, queue, SETTLED, &mut pauses)?
-                }
-            },
-        };
+        let mut job = if answer.success { read_job(&answer.stdout) } else { None };
+        let failure = Failure::of(&answer);
+        if job.is_none() && !failure.is_certain {
+            on_trouble(format!("sbatch: {}; asking the queue for {}", answer.complaint(), record.name));
+            // Who said why there is none took the job in time, if at all.
+            let patience = if failure.kind == Kind::Refused { Duration::ZERO } else { SETTLED };
+            job = find(record, queue, patience, &mut pauses)?;
+        }
         if let Some(job) = job {
             record.job = Some(job.clone());
             place.record(record)?;
@@ -82,8 +70,24 @@ pub(super) fn submit(
             ))
             .help("call the same command again: it asks the queue once more before it submits"));
         }
-        pauses.next(&answer.complaint())?;
+        if failure.kind != Kind::OnTheWay {
+            record.intended_at = None;
+            place.record(record)?;
+        }
+        match failure.kind {
+            Kind::Busy => return Ok(Submitted::Busy(answer.complaint())),
+            Kind::TooMany => return Ok(Submitted::TooMany(answer.complaint())),
+            Kind::Refused => return Err(refused(&answer.complaint(), script)),
+            Kind::OnTheWay => pauses.next(&answer.complaint())?,
+        }
     }
+}
+
+/// Slurm's own words, and where they are about.
+pub(super) fn refused(why: &str, script: &str) -> Diagnostic {
+    Diagnostic::error(format!("Slurm refuses the job: {why}"))
+        .note(format!("the script is {script}"))
+        .help("correct [slurm] in the experiment; `sbatch --test-only` with the script says more")
 }
 
 /// Looks for a job whose answer was lost, until it would certainly be in the queue.
@@ -143,46 +147,68 @@ pub(super) fn read_job(stdout: &str) -> Option<SlurmJob> {
 }
 
 /// Why there is no job.
-#[derive(Debug, PartialEq, Eq)]
-enum Refusal {
-    /// A limit on the number of jobs.
-    Full,
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Kind {
+    /// The controller has as many jobs as it can.
+    Busy,
+    /// A limit on a user's jobs.
+    TooMany,
     /// It was refused, and will be again.
-    Clear,
-    /// It may have been accepted.
-    Unclear,
+    Refused,
+    /// Something went wrong between here and the controller.
+    OnTheWay,
 }
 
-fn refusal(answer: &Answer) -> Refusal {
-    let said = answer.stderr.as_str();
-    let says = |words: &[&str]| words.iter().any(|word| said.contains(word));
-    if answer.success {
-        return Refusal::Unclear;
+/// Slurm's words for failures on the way.
+const ON_THE_WAY: [&str; 12] = [
+    "timed out",
+    "Unable to contact",
+    "not responding",
+    "Zero Bytes",
+    "Connection refused",
+    "temporarily",
+    "Transport endpoint",
+    "onnection failure",
+    "send failure",
+    "receive failure",
+    "standby mode",
+    "Protocol authentication",
+];
+
+/// What `sbatch` says of its own arguments, and what the controller decided.
+const DECIDED: [&str; 5] = [
+    "Batch job submission failed:",
+    "sbatch: fatal:",
+    "sbatch: unrecognized option",
+    "sbatch: error: Invalid",
+    "sbatch: error: Unable to open file",
+];
+
+/// What is known after `sbatch` gave no job.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct Failure {
+    kind: Kind,
+    /// Whether there certainly is no job.
+    is_certain: bool,
+}
+
+impl Failure {
+    fn of(answer: &Answer) -> Self {
+        let says = |words: &[&str]| words.iter().any(|word| answer.stderr.contains(word));
+        let (kind, is_certain) = if answer.success || answer.stderr.trim().is_empty() {
+            (Kind::OnTheWay, false)
+        } else if says(&["MaxSubmit", "SubmitJobLimit", "MaxJobCount", "job submit limit"]) {
+            (Kind::TooMany, true)
+        } else if says(&["temporarily unable to accept job"]) {
+            // sbatch sleeps and tries again; it may have succeeded when it was ended.
+            (Kind::Busy, false)
+        } else if says(&ON_THE_WAY) {
+            (Kind::OnTheWay, false)
+        } else {
+            (Kind::Refused, says(&DECIDED))
+        };
+        Self { kind, is_certain }
     }
-    if says(&["MaxSubmit", "SubmitJobLimit", "MaxJobCount", "job submit limit"]) {
-        return Refusal::Full;
-    }
-    // Slurm's words for failures on the way; anything else after "failed" is the controller's own decision.
-    let on_the_way = [
-        "timed out",
-        "Unable to contact",
-        "not responding",
-        "Zero Bytes",
-        "Connection refused",
-        "temporarily",
-        "Transport endpoint",
-        "onnection failure",
-        "send failure",
-        "receive failure",
-        "standby mode",
-        "Protocol authentication",
-    ];
-    if said.contains("Batch job submission failed:") && !says(&on_the_way)
-        || said.contains("sbatch: unrecognized option")
-    {
-        return Refusal::Clear;
-    }
-    Refusal::Unclear
 }
 
 #[cfg(test)]
@@ -200,18 +226,30 @@ mod tests {
     }
 
     #[test]
-    fn only_a_clear_refusal_needs_no_question() {
-        let answer =
-            |success, stderr: &str| refusal(&Answer { success, stdout: String::new(), stderr: stderr.to_owned() });
-        let failed = |why: &str| answer(false, &format!("sbatch: error: Batch job submission failed: {why}\n"));
-        assert_eq!(failed("Invalid account or account/partition combination specified"), Refusal::Clear);
-        assert_eq!(failed("Socket timed out on send/recv operation"), Refusal::Unclear);
-        assert_eq!(failed("Unable to contact slurm controller (connect failure)"), Refusal::Unclear);
+    fn only_a_decision_needs_no_question() {
+        let of = |success, stderr: &str| {
+            let failure = Failure::of(&Answer { success, stdout: String::new(), stderr: stderr.to_owned() });
+            (failure.kind, failure.is_certain)
+        };
+        let failed = |why: &str| of(false, &format!("sbatch: error: Batch job submission failed: {why}\n"));
+        assert_eq!(failed("Invalid account or account/partition combination specified"), (Kind::Refused, true));
+        assert_eq!(failed("Socket timed out on send/recv operation"), (Kind::OnTheWay, false));
+        assert_eq!(failed("Unable to contact slurm controller (connect failure)"), (Kind::OnTheWay, false));
         assert_eq!(
             failed("Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"),
-            Refusal::Full
+            (Kind::TooMany, true)
         );
-        assert_eq!(answer(false, ""), Refusal::Unclear, "killed");
-        assert_eq!(answer(true, "sbatch: temporarily unable to accept job, sleeping and retrying"), Refusal::Unclear);
+        for said in [
+            "sbatch: fatal: --mem, --mem-per-cpu, and --mem-per-gpu are mutually exclusive.",
+            "sbatch: unrecognized option '--no-such-option'\nTry \"sbatch --help\" for more information",
+            "sbatch: error: Invalid --time specification",
+        ] {
+            assert_eq!(of(false, said), (Kind::Refused, true), "{said}");
+        }
+        assert_eq!(of(false, "this site's wrapper: no budget"), (Kind::Refused, false));
+        let busy = "sbatch: error: Slurm temporarily unable to accept job, sleeping and retrying";
+        assert_eq!(of(false, busy), (Kind::Busy, false), "ended while it slept");
+        assert_eq!(of(true, busy), (Kind::OnTheWay, false), "accepted, but the answer cannot be read");
+        assert_eq!(of(false, ""), (Kind::OnTheWay, false), "killed");
     }
 }

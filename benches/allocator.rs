@@ -2,7 +2,9 @@
 //! `cargo bench --no-default-features --bench allocator`.
 //!
 //! Prints every single measurement. `benches/allocator.json` holds what it printed last. An event is an entry of the history: an
-//! allocation is one, a free is two. Further snapshots to replay can be named after `--`.
+//! allocation is one, a free is two. `replayed` is the program of a recording done again, as for other settings; `compared`
+//! is the whole of what finds that program: every entry against the model, the initial state, the limit. Further snapshots
+//! to replay can be named after `--`.
 
 use std::fs::File;
 use std::hint::black_box;
@@ -46,13 +48,16 @@ fn open(path: &Path) -> io::Result<Snapshot> {
     read(File::open(path)?, Limits::default()).map(|(snapshot, _)| snapshot).map_err(io::Error::other)
 }
 
-/// What the program of a recording did, done again from memory on a new allocator each round.
+/// What the program of a recording did, done again from memory on a new allocator each round; and found out from the
+/// recording each round.
 fn replay(file: &Path) -> io::Result<String> {
     let snapshot = open(file)?;
     let settings = snapshot.settings.as_ref().map_or_else(Settings::default, |recorded| recorded.settings.clone());
-    let recording = recorded(&snapshot, 0, &settings, None).map_err(io::Error::other)?;
+    let compare = || recorded(&snapshot, 0, &settings, None).map_err(io::Error::other);
+    let recording = compare()?;
     let events = snapshot.traces[0].len() * ROUNDS;
-    let measured = measure(|| {
+    let name = file.file_stem().unwrap_or_default().to_string_lossy();
+    let replayed = measure(|| {
         for _ in 0..ROUNDS {
             let mut allocator =
                 CachingAllocator::new(settings.clone(), recording.limit, VirtualDevice::new(1 << 40, 0));
@@ -61,8 +66,16 @@ fn replay(file: &Path) -> io::Result<String> {
         }
         Ok(())
     })?;
-    let name = file.file_stem().unwrap_or_default().to_string_lossy();
-    Ok(format!("{{ \"replayed\": \"{name}\", \"events\": {events}, {measured} }}"))
+    let compared = measure(|| {
+        for _ in 0..ROUNDS {
+            black_box(compare()?);
+        }
+        Ok(())
+    })?;
+    Ok(format!(
+        "{{ \"replayed\": \"{name}\", \"events\": {events}, {replayed} }},\n\
+         {{ \"compared\": \"{name}\", \"events\": {events}, {compared} }}"
+    ))
 }
 
 fn write_large(recording: &Path, path: &Path) -> io::Result<()> {

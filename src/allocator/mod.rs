@@ -20,6 +20,7 @@
 //! The invariant: the blocks of a segment tile it, no two neighbours are both free, and every counter in [`Stats`]
 //! equals what a walk over the blocks would count.
 
+mod address_map;
 mod block;
 mod device;
 mod driver;
@@ -36,14 +37,12 @@ mod stats;
 #[cfg(test)]
 mod tests;
 
-use std::collections::HashMap;
-use std::hash::{BuildHasherDefault, Hasher};
-
+pub(crate) use address_map::AddressMap;
 use block::{Block, BlockId, Slab, State};
 pub use device::{Address, Device, StreamId, VirtualDevice};
 pub use driver::{Driver, First};
 use expandable::Ranges;
-use free_set::FreeBlock;
+use free_set::{Cursor, FreeBlock};
 pub use history::{Action, Entry, History};
 pub use oom::OutOfMemory;
 pub use pool::{PoolId, PoolOptions};
@@ -69,9 +68,9 @@ pub struct CachingAllocator<D> {
     blocks: Slab,
     pools: Pools,
     ranges: Ranges,
-    allocated: HashMap<Address, BlockId, BuildHasherDefault<AddressHasher>>,
+    allocated: AddressMap<BlockId>,
     /// The last, in the order of streams, of the other streams that use a block; only blocks marked as shared have one.
-    uses: HashMap<Address, StreamId, BuildHasherDefault<AddressHasher>>,
+    uses: AddressMap<StreamId>,
     pending: Vec<Pending>,
     reserved: u64,
     capturing: bool,
@@ -106,6 +105,14 @@ struct Request {
     expandable: bool,
 }
 
+/// The block that will serve a request.
+#[derive(Debug, Clone, Copy)]
+struct Found {
+    block: BlockId,
+    /// Where it is in the free set; None where it was taken out of it, or never was in it.
+    at: Option<Cursor>,
+}
+
 impl<D: Device> CachingAllocator<D> {
     /// An allocator that has reserved nothing. `limit` is what the process may reserve, in bytes: the fraction of
     /// `set_per_process_memory_fraction`, or of the settings, times the device's memory; None for no such limit.
@@ -117,8 +124,8 @@ impl<D: Device> CachingAllocator<D> {
             blocks: Slab::default(),
             pools: Pools::default(),
             ranges: Ranges::default(),
-            allocated: HashMap::default(),
-            uses: HashMap::default(),
+            allocated: AddressMap::default(),
+            uses: AddressMap::default(),
             pending: Vec::new(),
             reserved: 0,
             capturing: false,
@@ -162,11 +169,11 @@ impl<D: Device> CachingAllocator<D> {
             small,
             expandable: self.settings.expandable_segments && !self.pools.has_own_allocator(pool),
         };
-        let block = match self.take_free_block(&request) {
-            Some(block) => block,
+        let found = match self.find_free_block(&request) {
+            Some(found) => found,
             None => self.make_room(&mut request)?,
         };
-        Ok(self.hand_out(block, &request))
+        Ok(self.hand_out(found, &request))
     }
 
     /// Gives a block back. The null address is ignored. A block that other streams use waits for them.
@@ -303,12 +310,12 @@ impl<D: Device> CachingAllocator<D> {
 
     /// Best fit.
     #[inline]
-    fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
+    fn find_free_block(&mut self, request: &Request) -> Option<Found> {
         if self.settings.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.pools.tick(request.pool);
         }
         let max_split_size = self.settings.max_split_size;
-        let lane = self.pools.lane_mut(request.pool, request.lane);
+        let lane = self.pools.lane_ref(request.pool, request.lane);
         let mut at = lane.free.lower_bound(request.size, 0);
         let mut found = lane.free.get(at)?;
         if self.blocks[found.block].is_expandable() {
@@ -340,14 +347,13 @@ impl<D: Device> CachingAllocator<D> {
         } else if found.size >= request.size.saturating_add(self.settings.max_non_split_rounding) {
             return None;
         }
-        lane.free.remove_at(at);
-        Some(found.block)
+        Some(Found { block: found.block, at: Some(at) })
     }
 
     /// Splits a block that is larger than the request, and counts it as handed out.
     #[inline]
-    fn hand_out(&mut self, id: BlockId, request: &Request) -> Address {
-        let small = request.small;
+    fn hand_out(&mut self, found: Found, request: &Request) -> Address {
+        let (small, id) = (request.small, found.block);
         let block = &self.blocks[id];
         let was_split = block.is_split();
         let expandable = block.is_expandable();
@@ -361,16 +367,24 @@ impl<D: Device> CachingAllocator<D> {
         };
         if split {
             let rest_id = self.split(id, request.size);
-            self.insert_free(rest_id);
+            match found.at {
+                Some(at) => self.replace_free(at, rest_id),
+                None => self.insert_free(rest_id),
+            }
             if !expandable && was_split {
                 self.stats.inactive_split_bytes.decrease(small, request.size);
             } else if !expandable {
                 self.stats.inactive_split_bytes.increase(small, rest);
                 self.stats.inactive_split.increase(small, 1);
             }
-        } else if was_split && !expandable {
-            self.stats.inactive_split_bytes.decrease(small, rest + request.size);
-            self.stats.inactive_split.decrease(small, 1);
+        } else {
+            if let Some(at) = found.at {
+                self.pools.lane_mut(request.pool, request.lane).free.remove_at(at);
+            }
+            if was_split && !expandable {
+                self.stats.inactive_split_bytes.decrease(small, rest + request.size);
+                self.stats.inactive_split.decrease(small, 1);
+            }
         }
         let block = &mut self.blocks[id];
         block.state = State::Allocated;
@@ -483,6 +497,15 @@ impl<D: Device> CachingAllocator<D> {
         self.pools.lane_mut(block.pool, block.lane).free.insert(free);
     }
 
+    /// As [`CachingAllocator::insert_free`], in the place of the block that it is the rest of.
+    #[inline]
+    fn replace_free(&mut self, at: Cursor, id: BlockId) {
+        let block = &mut self.blocks[id];
+        block.age_base = self.pools.calls(block.pool);
+        let free = FreeBlock { size: block.size, address: block.address, block: id };
+        self.pools.lane_mut(block.pool, block.lane).free.replace_with_smaller(at, free);
+    }
+
     #[inline]
     fn take_from_set(&mut self, block: &Block) {
         let lane = self.pools.lane_mut(block.pool, block.lane);
@@ -505,29 +528,5 @@ impl<D: Device> CachingAllocator<D> {
             free_in_private_pools: self.pools.free_in_private_pools(),
             reserved: self.stats.reserved_bytes.all.current,
         }
-    }
-}
-
-/// Addresses are multiples of 512: one multiplication spreads them.
-#[derive(Debug, Clone, Copy, Default)]
-struct AddressHasher(u64);
-
-impl Hasher for AddressHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        for byte in bytes {
-            self.write_u64(self.0 ^ u64::from(*byte));
-        }
-    }
-
-    #[inline]
-    fn write_u64(&mut self, address: u64) {
-        let product = u128::from(address) * 0x9e37_79b9_7f4a_7c15;
-        #[expect(clippy::cast_possible_truncation, reason = "the two halves are folded")]
-        let folded = (product >> 64) as u64 ^ product as u64;
-        self.0 = folded;
     }
 }

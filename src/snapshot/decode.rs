@@ -33,6 +33,7 @@ pub(super) fn decode(document: &Document, top: Value) -> Result<Snapshot, Decode
         frames: HashMap::new(),
         frame_fields: Fields::default(),
         stack_items: Vec::new(),
+        records: document.dicts(),
     };
     let (segments, traces) = match document.kind(top) {
         Kind::List(_) => (Some(top), None),
@@ -82,6 +83,9 @@ struct Decoder<'a> {
     frame_fields: Fields<3>,
     /// The frames of the stack that is being read.
     stack_items: Vec<FrameId>,
+    /// How many segments, blocks, entries and annotations may still come: each is a dictionary of its own. A small file
+    /// can name one dictionary any number of times.
+    records: usize,
 }
 
 impl<'a> Decoder<'a> {
@@ -91,6 +95,12 @@ impl<'a> Decoder<'a> {
             Some(Kind::List(items)) => Ok(items),
             Some(other) => Err(wrong(path, format!("is {}, expected a list", other.word()))),
         }
+    }
+
+    fn record(&mut self, path: impl Fn() -> String) -> Result<(), DecodeError> {
+        let left = self.records.checked_sub(1);
+        self.records = left.ok_or_else(|| wrong(path(), "is a dictionary that stands for several"))?;
+        Ok(())
     }
 
     fn number(&self, value: Value) -> Result<u64, String> {
@@ -121,6 +131,7 @@ impl<'a> Decoder<'a> {
 
     fn segment(&mut self, segment: Value, path: &str) -> Result<Segment, DecodeError> {
         let address = self.field(segment, "address", None, path)?;
+        self.record(|| path.to_owned())?;
         let total_size = self.field(segment, "total_size", None, path)?;
         let mut at = address;
         let mut blocks = Vec::new();
@@ -164,6 +175,7 @@ impl<'a> Decoder<'a> {
 
     fn block(&mut self, block: Value, at: u64, path: &str) -> Result<Block, DecodeError> {
         let size = self.field(block, "size", None, path)?;
+        self.record(|| path.to_owned())?;
         // Before 2.1 a block carried what had been in it, newest first.
         let past = self.document.get(block, "history").and_then(|past| self.document.items(past).first().copied());
         let requested = past.map_or(Ok(size), |past| self.field(past, "real_size", Some(size), path))?;
@@ -230,6 +242,7 @@ impl<'a> Decoder<'a> {
             let Kind::Dict(dict) = self.document.kind(*item) else {
                 return Err(wrong(format!("{path}[{index}]"), "is no dictionary"));
             };
+            self.record(|| format!("{path}[{index}]"))?;
             fields.find(self.document, dict, FIELDS);
             let at = |key: &str| format!("{path}[{index}].{key}");
             let value = |field: usize| fields.value(dict, field);
@@ -299,7 +312,8 @@ impl<'a> Decoder<'a> {
         RecordedSettings { alloc_conf, settings, error }
     }
 
-    fn annotation(&self, value: Value, path: &str) -> Result<Annotation, DecodeError> {
+    fn annotation(&mut self, value: Value, path: &str) -> Result<Annotation, DecodeError> {
+        self.record(|| path.to_owned())?;
         Ok(Annotation {
             stage: self.text(value, "stage").to_owned(),
             name: self.text(value, "name").to_owned(),

@@ -91,16 +91,37 @@ pub(super) struct Document {
     values: Vec<Value>,
     lists: Vec<Items>,
     own: Vec<Vec<Value>>,
-    /// Each dictionary's keys, as an index of `shapes`, and the start of its values.
+    /// Each dictionary's keys, as an index of `shapes`, and the start of its values; or [`OWN_KEYS`] and an index of
+    /// `own_dicts`.
     dicts: Vec<(u32, u32)>,
     shapes: Vec<Vec<Value>>,
     by_keys: HashMap<Vec<Value>, u32>,
+    /// Keys and values of dictionaries that were added to more than once.
+    own_dicts: Vec<(Vec<Value>, Vec<Value>)>,
 }
+
+/// The first shape is that of no keys.
+const EMPTY_SHAPE: u32 = 0;
+
+/// In place of a shape: the dictionary has keys and values of its own.
+const OWN_KEYS: u32 = u32::MAX;
+
+/// How many keys a dictionary has at most. Those of a snapshot have some twenty.
+const MOST_KEYS: usize = 100;
 
 /// More than a document can hold.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("more than 2^32 values")]
-pub(super) struct TooLarge;
+pub(super) enum TooLarge {
+    #[error("more than 2^32 values")]
+    Values,
+    #[error("a dictionary of more than {MOST_KEYS} keys")]
+    Keys,
+}
+
+/// The place of something as a document keeps it.
+fn place(at: usize) -> Result<u32, TooLarge> {
+    u32::try_from(at).ok().filter(|at| *at < OWN_KEYS).ok_or(TooLarge::Values)
+}
 
 impl Document {
     /// What a value is.
@@ -119,6 +140,10 @@ impl Document {
             }),
             DICT => {
                 let (shape, start) = self.dicts[value.at()];
+                if shape == OWN_KEYS {
+                    let (keys, values) = &self.own_dicts[start as usize];
+                    return Kind::Dict(Dict { keys, values });
+                }
                 let keys = &self.shapes[shape as usize];
                 Kind::Dict(Dict { keys, values: &self.values[start as usize..start as usize + keys.len()] })
             }
@@ -158,10 +183,10 @@ impl Document {
                 return Ok(Value::place(STR, at as usize));
             }
         }
-        let start = u32::try_from(self.text.len()).map_err(|_| TooLarge)?;
-        let end = u32::try_from(self.text.len() + text.len()).map_err(|_| TooLarge)?;
+        let start = place(self.text.len())?;
+        let end = place(self.text.len() + text.len())?;
         let at = self.strings.len();
-        same.push(u32::try_from(at).map_err(|_| TooLarge)?);
+        same.push(place(at)?);
         self.text.push_str(text);
         self.strings.push((start, end));
         Ok(Value::place(STR, at))
@@ -199,11 +224,10 @@ impl Document {
 
     /// A dictionary without entries.
     pub(super) fn dict(&mut self) -> Result<Value, TooLarge> {
-        // The first shape is that of no keys.
         if self.shapes.is_empty() {
-            self.shape(&[])?;
+            self.shape(Vec::new())?;
         }
-        self.dicts.push((0, 0));
+        self.dicts.push((EMPTY_SHAPE, 0));
         Ok(Value::place(DICT, self.dicts.len() - 1))
     }
 
@@ -212,23 +236,48 @@ impl Document {
         if dict.tag() != DICT {
             return Ok(false);
         }
-        let (shape, old_start) = self.dicts[dict.at()];
-        let new_keys = entries.iter().step_by(2);
-        let old = &self.shapes[shape as usize];
-        let old_len = old.len();
-        let start = self.values.len();
+        let (shape, _) = self.dicts[dict.at()];
+        if shape != EMPTY_SHAPE {
+            return self.add(dict, entries).map(|()| true);
+        }
+        if entries.len() > 2 * MOST_KEYS {
+            return Err(TooLarge::Keys);
+        }
+        let start = place(self.values.len())?;
         let shape = match self.familiar_shape(entries) {
-            Some(shape) if old_len == 0 => shape,
+            Some(shape) => place(shape)?,
+            None => self.shape(entries.iter().step_by(2).copied().collect())?,
+        };
+        self.values.extend(entries.iter().skip(1).step_by(2));
+        self.dicts[dict.at()] = (shape, start);
+        Ok(true)
+    }
+
+    /// Adds entries to a dictionary that has some: it gets arrays of its own, which grow.
+    fn add(&mut self, dict: Value, entries: &[Value]) -> Result<(), TooLarge> {
+        let own = match self.dicts[dict.at()] {
+            (OWN_KEYS, own) => own,
             _ => {
-                let keys: Vec<Value> = old.iter().chain(new_keys).copied().collect();
-                self.shape(&keys)? as usize
+                let Kind::Dict(Dict { keys, values }) = self.kind(dict) else { return Ok(()) };
+                let copy = (keys.to_vec(), values.to_vec());
+                let own = place(self.own_dicts.len())?;
+                self.own_dicts.push(copy);
+                self.dicts[dict.at()] = (OWN_KEYS, own);
+                own
             }
         };
-        self.values.extend_from_within(old_start as usize..old_start as usize + old_len);
-        self.values.extend(entries.iter().skip(1).step_by(2));
-        let place = |at: usize| u32::try_from(at).map_err(|_| TooLarge);
-        self.dicts[dict.at()] = (place(shape)?, place(start)?);
-        Ok(true)
+        let (keys, values) = &mut self.own_dicts[own as usize];
+        if keys.len() + entries.len() / 2 > MOST_KEYS {
+            return Err(TooLarge::Keys);
+        }
+        keys.extend(entries.iter().step_by(2));
+        values.extend(entries.iter().skip(1).step_by(2));
+        Ok(())
+    }
+
+    /// How many dictionaries there are.
+    pub(super) fn dicts(&self) -> usize {
+        self.dicts.len()
     }
 
     /// The shape with these keys, if it is one of the first few: a snapshot has no more.
@@ -236,13 +285,13 @@ impl Document {
         self.shapes.iter().take(16).position(|keys| keys.iter().eq(entries.iter().step_by(2)))
     }
 
-    fn shape(&mut self, keys: &[Value]) -> Result<u32, TooLarge> {
-        if let Some(&shape) = self.by_keys.get(keys) {
+    fn shape(&mut self, keys: Vec<Value>) -> Result<u32, TooLarge> {
+        if let Some(&shape) = self.by_keys.get(&keys) {
             return Ok(shape);
         }
-        let shape = u32::try_from(self.shapes.len()).map_err(|_| TooLarge)?;
-        self.shapes.push(keys.to_vec());
-        self.by_keys.insert(keys.to_vec(), shape);
+        let shape = place(self.shapes.len())?;
+        self.shapes.push(keys.clone());
+        self.by_keys.insert(keys, shape);
         Ok(shape)
     }
 

@@ -32,7 +32,7 @@ pub struct RecordedSettings {
     pub error: Option<String>,
 }
 
-/// A segment. Sizes are bytes.
+/// A segment: the allocator's own [`crate::allocator::Segment`], with what its tag stands for. Sizes are bytes.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Segment {
     /// The device's number.
@@ -76,7 +76,7 @@ pub struct Block {
     pub stack: StackId,
 }
 
-/// Something that the allocator did.
+/// Something that the allocator did: its own [`crate::allocator::Entry`], with what the tag stands for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Entry {
     /// What.

@@ -69,6 +69,29 @@ fn depth_and_size_are_limited() {
     assert!(refusal(&json).contains("recursion limit"), "{}", refusal(&json));
 }
 
+/// A few bytes that name what was built before any number of times, or make it grow step by step.
+#[test]
+fn a_small_file_stays_small() {
+    let segment = b"}q\x01(\x8c\x07addressK\x01\x8c\x0atotal_sizeK\x02u";
+    let repeated = [b"\x80\x04}\x8c\x08segments](", segment.as_slice(), &b"h\x01".repeat(9), b"es."].concat();
+    assert_eq!(refusal(&repeated), "`segments[2]` is a dictionary that stands for several");
+    let entry = b"}q\x01(\x8c\x06action\x8c\x05alloc\x8c\x04addrK\x01\x8c\x04sizeK\x02u";
+    let repeated = [b"\x80\x04}\x8c\x0ddevice_traces](](", entry.as_slice(), &b"h\x01".repeat(9), b"ees."].concat();
+    assert_eq!(refusal(&repeated), "`device_traces[0][2]` is a dictionary that stands for several");
+    let grown = [b"\x80\x04}".as_slice(), &b"K\x01Ns".repeat(200), b"."].concat();
+    assert_eq!(refusal(&grown), "a dictionary of more than 100 keys at offset 406");
+    let at_once = [b"\x80\x04}(".as_slice(), &b"K\x01N".repeat(200), b"u."].concat();
+    assert_eq!(refusal(&at_once), "a dictionary of more than 100 keys at offset 604");
+}
+
+#[test]
+fn a_dictionary_may_be_built_key_by_key() {
+    let segment = b"}\x8c\x07addressK\x01s\x8c\x0atotal_sizeK\x02s\x8c\x06streamK\x03s";
+    let (snapshot, _) = read_bytes(&[b"\x80\x04}\x8c\x08segments](", segment.as_slice(), b"es."].concat()).unwrap();
+    let found = &snapshot.segments[0];
+    assert_eq!((found.address, found.total_size, found.stream), (1, 2, 3));
+}
+
 #[test]
 fn data_of_something_else_is_no_snapshot() {
     for (text, message) in [

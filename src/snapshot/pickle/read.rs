@@ -72,12 +72,12 @@ enum Fault {
     Protocol(u8),
     Deep,
     Long,
-    TooLarge,
+    TooLarge(TooLarge),
 }
 
 impl From<TooLarge> for Fault {
-    fn from(_: TooLarge) -> Self {
-        Fault::TooLarge
+    fn from(what: TooLarge) -> Self {
+        Fault::TooLarge(what)
     }
 }
 
@@ -505,7 +505,10 @@ impl<R: Read> Machine<R> {
             }
             Fault::Deep => format!("more than {} open collections", self.limits.depth),
             Fault::Long => format!("more than {} bytes", self.limits.bytes),
-            Fault::TooLarge => TooLarge.to_string(),
+            Fault::TooLarge(what) => {
+                help = Some("a snapshot holds no such thing: is it another file?");
+                what.to_string()
+            }
         };
         ReadError { message: format!("{message} at offset {offset}"), help }
     }

@@ -7,8 +7,8 @@
 use std::collections::BTreeMap;
 
 use crate::allocator::{
-    Action, Address, BlockState, BlockView, CachingAllocator, Device, PoolId, SMALL_SEGMENT_SIZE, SMALL_SIZE, Segment,
-    Settings, StreamId, VirtualDevice,
+    Action, Address, AddressMap, BlockState, BlockView, CachingAllocator, Device, PoolId, SMALL_SEGMENT_SIZE,
+    SMALL_SIZE, Segment, Settings, StreamId, VirtualDevice,
 };
 use crate::snapshot::model::{Entry, Segment as RecordedSegment};
 
@@ -74,7 +74,7 @@ impl Initial {
     /// Infers the state before the first of `entries` from the segments after the last.
     fn infer(entries: &[Entry], last: &[&RecordedSegment], settings: &Settings) -> Self {
         let mut stretches = Stretches::default();
-        let mut held: BTreeMap<Address, Held> = BTreeMap::new();
+        let mut held: AddressMap<Held> = AddressMap::default();
         let mut pools = None;
         for segment in last {
             let (stream, is_small, is_expandable) = (segment.stream, segment.is_small, segment.is_expandable);
@@ -112,6 +112,7 @@ impl Initial {
                 Action::Snapshot | Action::Oom => {}
             }
         }
+        let held: BTreeMap<Address, Held> = held.into_iter().collect();
         let mut initial = Initial::default();
         initial.freed_later = held.values().filter(|block| block.freed_later).count() as u64;
         initial.without_history = held.len() as u64 - initial.freed_later;

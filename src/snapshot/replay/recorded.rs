@@ -1,8 +1,6 @@
 //! The history under its own settings, entry by entry.
 
-use std::collections::HashMap;
-
-use crate::allocator::{Action, Address, CachingAllocator, Settings, Stats};
+use crate::allocator::{Action, Address, AddressMap, CachingAllocator, Settings, Stats};
 use crate::snapshot::model::{Entry, Snapshot};
 
 use super::damage::Damage;
@@ -71,8 +69,7 @@ pub fn recorded(
     let mut replay = Replay {
         entries,
         allocator,
-        numbers: held.iter().copied().zip(0..).collect(),
-        places: held.iter().map(|address| (*address, *address)).collect(),
+        known: held.iter().zip(0..).map(|(&address, number)| (address, Known { number, place: address })).collect(),
         program: Program { operations: Vec::new(), blocks: held.len(), held },
         mismatches: 0,
         described: Vec::new(),
@@ -94,13 +91,24 @@ type Model<'a> = CachingAllocator<RecordedDevice<'a>>;
 struct Replay<'a> {
     entries: &'a [Entry],
     allocator: Model<'a>,
-    /// The number of the block at a recorded address.
-    numbers: HashMap<Address, u32>,
-    /// Where the model has the block of a recorded address: the same address while they agree.
-    places: HashMap<Address, Address>,
+    /// The last block at each recorded address.
+    known: AddressMap<Known>,
     program: Program,
     mismatches: u64,
     described: Vec<Mismatch>,
+}
+
+/// A block of the recording.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    number: u32,
+    /// Where the model has it: at the recorded address while they agree.
+    place: Address,
+}
+
+/// Where the model has the block of a recorded address.
+fn place(known: &AddressMap<Known>, address: Address) -> Address {
+    known.get(&address).map_or(address, |block| block.place)
 }
 
 /// One explanation of the entries before a request: the first `completed` of them were found finished when the request
@@ -144,7 +152,7 @@ impl Replay<'_> {
             .is_some_and(|next| next.action == Action::FreeCompleted && next.address == address);
         let completed = adjacent && !self.was_waited_for(at);
         let number = self.number(address);
-        let place = self.places.get(&address).copied().unwrap_or(address);
+        let place = place(&self.known, address);
         self.allocator.device_mut().open(at, at + 1);
         if !completed {
             let _ = self.allocator.record_stream(place, OTHER_STREAM);
@@ -161,7 +169,7 @@ impl Replay<'_> {
             });
         }
         if completed {
-            self.places.remove(&address);
+            self.forget(address);
             return at + 2;
         }
         at + 1
@@ -177,7 +185,7 @@ impl Replay<'_> {
         if !needed_memory || !matches!(request.action, Action::Alloc | Action::Oom) {
             return false;
         }
-        let place = self.places.get(&self.entries[at].address).copied().unwrap_or_default();
+        let place = place(&self.known, self.entries[at].address);
         // Fewer differences are better, and what does not need a cache that happened to be emptied.
         let fault = |later: bool| {
             let mut model = self.allocator.clone();
@@ -213,7 +221,8 @@ impl Replay<'_> {
     /// Completes the frees of these entries.
     fn complete(&mut self, start: usize, end: usize) {
         for entry in &self.entries[start..end] {
-            let place = self.places.remove(&entry.address).unwrap_or(entry.address);
+            let place = place(&self.known, entry.address);
+            self.forget(entry.address);
             if self.allocator.complete_free(place).is_err() {
                 self.allocator.device_mut().open(start, start);
                 self.allocator.device_mut().differ("the model has no such block waiting".to_owned());
@@ -236,7 +245,7 @@ impl Replay<'_> {
         let mut best = (u64::MAX, obvious);
         for explanation in std::iter::once(obvious).chain(others) {
             let mut trial = model.clone();
-            let _ = attempt(self.entries, &self.places, &mut trial, start, at, explanation);
+            let _ = attempt(self.entries, &self.known, &mut trial, start, at, explanation);
             if trial.device().mismatches < best.0 {
                 best = (trial.device().mismatches, explanation);
             }
@@ -249,10 +258,13 @@ impl Replay<'_> {
 
     fn request(&mut self, start: usize, at: usize) {
         let window = &self.entries[start..at];
-        // Without a release or a completion there is nothing to explain.
-        let plain = window.iter().all(|entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap));
-        let explanation = if plain {
-            Explanation { completed: 0, emptied: false }
+        // Where nothing was released there is nothing to explain: what was found finished comes first, and a request
+        // that had waited for more would have needed a release to be served.
+        let completed = window.iter().take_while(|entry| entry.action == Action::FreeCompleted).count();
+        let reserves = |entry: &Entry| matches!(entry.action, Action::SegmentAlloc | Action::SegmentMap);
+        let served = self.entries[at].action == Action::Alloc;
+        let explanation = if window[completed..].iter().all(reserves) && (served || completed == 0) {
+            Explanation { completed, emptied: false }
         } else {
             self.explain(&self.allocator, start, at).1
         };
@@ -260,15 +272,15 @@ impl Replay<'_> {
             self.program.operations.push(Operation::EmptyCache);
         } else {
             for entry in &window[..explanation.completed] {
-                if let Some(&number) = self.numbers.get(&entry.address) {
+                if let Some(number) = self.number(entry.address) {
                     self.program.operations.push(Operation::Complete(number));
                 }
             }
         }
-        let place = attempt(self.entries, &self.places, &mut self.allocator, start, at, explanation);
+        let place = attempt(self.entries, &self.known, &mut self.allocator, start, at, explanation);
         self.count();
         for entry in window.iter().filter(|entry| entry.action == Action::FreeCompleted) {
-            self.places.remove(&entry.address);
+            self.forget(entry.address);
         }
         let entry = &self.entries[at];
         let (size, stream) = (entry.size, entry.stream);
@@ -280,23 +292,29 @@ impl Replay<'_> {
                 self.program.operations.push(Operation::Refused { size, stream });
             }
             (_, place) => {
-                self.places.insert(entry.address, place.unwrap_or(0));
                 let number = u32::try_from(self.program.blocks).unwrap_or(u32::MAX);
-                self.numbers.insert(entry.address, number);
+                self.known.insert(entry.address, Known { number, place: place.unwrap_or(0) });
                 self.program.blocks += 1;
                 self.program.operations.push(Operation::Malloc { size, stream });
             }
         }
         // What this request waited for has finished by now, also where it would not have had to wait.
         for entry in window.iter().filter(|entry| entry.action == Action::FreeCompleted).skip(explanation.completed) {
-            if let Some(&number) = self.numbers.get(&entry.address) {
+            if let Some(number) = self.number(entry.address) {
                 self.program.operations.push(Operation::Complete(number));
             }
         }
     }
 
     fn number(&self, address: Address) -> Option<u32> {
-        self.numbers.get(&address).copied()
+        self.known.get(&address).map(|block| block.number)
+    }
+
+    /// The block is gone: whatever comes next at this address, the model may have at the same one.
+    fn forget(&mut self, address: Address) {
+        if let Some(block) = self.known.get_mut(&address) {
+            block.place = address;
+        }
     }
 
     /// Adds the differences of the window to the total.
@@ -322,7 +340,7 @@ impl Replay<'_> {
 /// Does a request under one explanation, and compares it with the recording. Returns where the model put it.
 fn attempt(
     entries: &[Entry],
-    places: &HashMap<Address, Address>,
+    known: &AddressMap<Known>,
     model: &mut Model<'_>,
     start: usize,
     at: usize,
@@ -337,7 +355,7 @@ fn attempt(
         refused = model.device().mismatches;
     } else {
         for entry in &entries[start..start + explanation.completed] {
-            let place = places.get(&entry.address).copied().unwrap_or(entry.address);
+            let place = place(known, entry.address);
             refused += u64::from(model.complete_free(place).is_err());
             next += 1;
         }

@@ -190,7 +190,7 @@ fn a_summary_says_what_is_there_and_what_is_wrong() {
     lasting.segments[0].blocks[0].state = memlab::allocator::BlockState::ActiveAllocated;
     save(&folder, "lasting.pickle", &lasting);
     let done = folder.memlab(&["snapshot", "summary", "lasting.pickle"]).expect(0);
-    assert!(done.stdout.contains("in use have no history; record from process start"), "{}", done.stdout);
+    assert!(done.stdout.contains("in use without a history; record from process start"), "{}", done.stdout);
     let mut empty = load(snapshot("streams"));
     empty.traces.clear();
     save(&folder, "empty.pickle", &empty);

@@ -110,7 +110,7 @@ pub(super) fn of_device(
         let (count, s) = (initial.without_history, plural(initial.without_history));
         found.push(fault(
             "blocks_without_history",
-            format!("{count} block{s} in use have no history"),
+            format!("{count} block{s} in use without a history"),
             "record from process start: before the first allocation, and with max_entries large enough",
         ));
     }

@@ -122,6 +122,12 @@ fn check_help(folder: &Folder, words: &[&str]) -> usize {
     if below.is_empty() {
         assert!(help.contains("Example"), "memlab {name} has no example:\n{help}");
         assert!(help.contains(&format!("  memlab {name}")), "memlab {name} shows no use of itself:\n{help}");
+        let is_text = |line: &str| !line.is_empty() && !line.starts_with(' ') && !line.starts_with("Example");
+        let after: Vec<&str> = help.lines().skip_while(|line| !line.starts_with("Example")).collect();
+        for pair in after.windows(2).filter(|pair| pair.iter().all(|line| is_text(line))) {
+            let word = pair[1].split(' ').next().unwrap_or_default();
+            assert!(pair[0].len() + 1 + word.len() > 100, "memlab {name} breaks a line early:\n{}", pair.join("\n"));
+        }
         return 1;
     }
     below.iter().map(|command| check_help(folder, &[words, &[command]].concat())).sum()

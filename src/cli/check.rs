@@ -27,9 +27,9 @@ Examples:
   memlab check --save-baseline experiments/solution/alpha_batch.toml
   memlab check --reuse --junit junit.xml --format markdown my_experiment.toml
 
-Baselines are in the folder `baselines` beside the experiment, or above it, one file per experiment and device.
-Ends with 0 if everything is as expected; 1 if a hypothesis is refuted, or a number changed beyond its tolerance,
-for better or worse; 5 if something could not be judged; 4 if a run failed.")]
+Baselines are in the folder `baselines` beside the experiment, or above it, one file per experiment and device. \
+Ends with 0 if everything is as expected; 1 if a hypothesis is refuted, or a number changed beyond its \
+tolerance, for better or worse; 5 if something could not be judged; 4 if a run failed.")]
 pub(super) struct Args {
     /// Experiment files
     #[arg(required = true, value_name = "EXPERIMENT")]

@@ -28,7 +28,7 @@ const SAMPLED_TOGETHER: usize = 256;
 Example:
   memlab collate runs/alpha_batch
 
-Can be run at any time, also while runs go on. Ends with 4 if a run failed or is missing, with 1 if a
+Can be run at any time, also while runs go on. Ends with 4 if a run failed or is missing, with 1 if a \
 hypothesis of the experiment is refuted, and with 5 if one is undecided, or a report is damaged.")]
 pub(super) struct Args {
     /// The results folder of an experiment

@@ -26,8 +26,8 @@ Examples:
   memlab compare --format csv runs/alpha_batch > table.csv
   memlab compare --html cases.html alpha.json beta.json gamma.json
 
-A line holds the maximum over the ranks. csv and json hold one table: with --show-phases, the phases.
-Two folders that share runs are compared run by run: only what differs is shown, csv and json hold everything.")]
+A line holds the maximum over the ranks. csv and json hold one table: with --show-phases, the phases. Two \
+folders that share runs are compared run by run: only what differs is shown, csv and json hold everything.")]
 pub(super) struct Args {
     /// Report files, or folders that hold them
     #[arg(required = true, value_name = "REPORT_OR_DIR")]

@@ -20,8 +20,8 @@ Examples:
   memlab doctor --format json
   memlab doctor --device-model > my_gpu.toml
 
-A device model is measured: a few short runs on the GPU are compared with the same runs on its model.
-Ends with 2 if runs cannot be executed here.")]
+A device model is measured: a few short runs on the GPU are compared with the same runs on its model. Ends with \
+2 if runs cannot be executed here.")]
 pub(super) struct Args {
     /// Measure the first GPU, and describe it as a device model for experiments
     #[arg(long, conflicts_with = "format")]

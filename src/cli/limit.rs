@@ -33,9 +33,9 @@ Examples:
   memlab limit experiments/forecast_7b.toml --axis batch_size --set precision=bf16
   memlab limit experiments/gamma_steps.toml --axis steps --capacity 4GiB --within 1..1000
 
-The search doubles until a value does not fit, then divides what lies between, until one value fits and the
-next one does not. On a CPU the runs only allocate, on a modelled GPU; on CUDA they are real. They stay in
-the results folder, and another search takes them from there.
+The search doubles until a value does not fit, then divides what lies between, until one value fits and the next \
+one does not. On a CPU the runs only allocate, on a modelled GPU; on CUDA they are real. They stay in the \
+results folder, and another search takes them from there.
 
 Ends with 5 if there is no boundary within the range, with 4 if a run failed for another reason.")]
 pub(super) struct Args {

@@ -22,9 +22,9 @@ Examples:
   memlab plan experiments/exercise.toml --set device=cpu --set steps=12
   memlab plan experiments/alpha_batch.toml --format csv > plan.csv
 
-Nothing is run. What earlier results of the same experiment tell about time and memory is shown.
-With --estimate, the modelled GPU tells the memory of the other runs: each is executed without
-computing anything, which takes a fraction of a second.")]
+Nothing is run. What earlier results of the same experiment tell about time and memory is shown. With \
+--estimate, the modelled GPU tells the memory of the other runs: each is executed without computing anything, \
+which takes a fraction of a second.")]
 pub(super) struct Args {
     /// Experiment file
     #[arg(value_name = "EXPERIMENT")]

@@ -16,10 +16,10 @@ use crate::store;
 #[derive(Debug, clap::Args)]
 #[command(after_help = "\
 Example:
-  memlab reproduce runs/alpha_batch/alpha-small-b4-s6-fp32-cac6fca0
+  memlab reproduce runs/alpha_batch/alpha-small-b4-s6-fp32-8f2d8794
 
-Compares the allocated, reserved and peak memory of every sample, to the byte, and the final loss. Prints what differs, and
-ends with 1 if something does. The run's own files stay as they are.")]
+Compares the allocated, reserved and peak memory of every sample, to the byte, and the final loss. Prints what \
+differs, and ends with 1 if something does. The run's own files stay as they are.")]
 pub(super) struct Args {
     /// Folder of the run, or its report
     #[arg(value_name = "RUN_DIR")]

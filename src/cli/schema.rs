@@ -13,8 +13,8 @@ Examples:
   memlab schema > experiment.schema.json
   memlab schema verdicts
 
-An experiment that starts with the line `#:schema ./experiment.schema.json` is then completed and
-checked by editors that understand TOML schemas (Even Better TOML, taplo, tombi).")]
+An experiment that starts with the line `#:schema ./experiment.schema.json` is then completed and checked by \
+editors that understand TOML schemas (Even Better TOML, taplo, tombi).")]
 pub(super) struct Args {
     /// Of what
     #[arg(value_enum, default_value = "experiment")]

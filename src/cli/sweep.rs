@@ -34,9 +34,9 @@ Examples:
   memlab sweep --retry timeout,killed experiments/exercise.toml
   memlab sweep --slurm --submit experiments/exercise.toml
 
-What is finished is not run again, unless libtorch or the worker changed since. A run that fails does not
-end the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure.
-The experiment's hypotheses are judged below the table: 1 if one is refuted, 5 if one is undecided.")]
+What is finished is not run again, unless libtorch or the worker changed since. A run that fails does not end \
+the sweep; it has a row that says why, and the exit code is 4. Out of memory is evidence, not failure. The \
+experiment's hypotheses are judged below the table: 1 if one is refuted, 5 if one is undecided.")]
 pub(super) struct Args {
     /// Experiment files
     #[arg(required = true, value_name = "EXPERIMENT")]
@@ -59,9 +59,10 @@ pub(super) struct Args {
     #[arg(long, value_name = "DIR")]
     out: Option<PathBuf>,
     #[command(flatten)]
-    slurm: SlurmOptions,
-    #[command(flatten)]
     format: FormatOption,
+    // Last: its heading is that of everything behind it.
+    #[command(flatten)]
+    slurm: SlurmOptions,
 }
 
 /// Where the runs go.

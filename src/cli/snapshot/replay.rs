@@ -25,11 +25,12 @@ Examples:
   memlab snapshot replay snapshot.pickle --capacity 20GiB --alloc-conf max_split_size_mb:64 \\
       --alloc-conf garbage_collection_threshold:0.8
 
-The history is first replayed under its own settings, entry by entry: every address, every segment and every refusal
-of the model is compared with the recording. Then what the program did is done again under each other setting.
+The history is first replayed under its own settings, entry by entry: every address, every segment and every \
+refusal of the model is compared with the recording. Then what the program did is done again under each other \
+setting.
 
-A snapshot does not record what the process was allowed to reserve. Where requests were refused it is inferred; give
---capacity where it matters otherwise: the memory fraction times the device's memory, cut to whole bytes.
+A snapshot does not record what the process was allowed to reserve. Where requests were refused it is inferred; \
+give --capacity where it matters otherwise: the memory fraction times the device's memory, cut to whole bytes.
 
 Exit codes: 0 the model agrees with the recording; 1 it does not; 5 there is no history, or the file is damaged.")]
 pub(super) struct Args {

@@ -1,7 +1,6 @@
 //! The repository's own check, with the real worker: the reference hypotheses hold, the committed baselines are met to the byte, and a
 //! worker that measures something else is found out.
 #![cfg(feature = "worker")]
-#![expect(clippy::unwrap_used, reason = "a test that cannot be set up fails")]
 
 mod support;
 
@@ -42,10 +41,10 @@ fn a_worker_that_measures_something_else_is_found_out() {
             .env("TMPDIR", folder.path());
         Done::of(command.output().unwrap()).expect(1).stdout
     };
-    // A mebibyte more that each of the two threads keeps.
+    // A mebibyte more that each of the two threads keeps; the one that is left of its segment is too small to be split off.
     let said = changed("s/\"blas_workspace_bytes\":33554432/\"blas_workspace_bytes\":34603008/");
     assert!(said.contains("  worse       alpha-small-b1-s6-fp32-alloc-"), "{said}");
-    assert!(said.contains("first_step_persistent_change_mib: 64.00146484375 -> 66.00146484375 MiB (+2, "), "{said}");
+    assert!(said.contains("first_step_persistent_change_mib: 64.00146484375 -> 68.00146484375 MiB (+4, "), "{said}");
     // Sequences that are 3 % longer: slopes are 3 % steeper.
     let said = changed("s/\"sequence_length\":256/\"sequence_length\":264/");
     assert!(said.contains("all runs  slope of maximum_peak_allocated_mib along batch_size: "), "{said}");

@@ -113,12 +113,50 @@ fn a_worker_ends_with_the_runner_that_started_it() {
             _ => {}
         }
     };
+    // It was forked from the worker that had answered what this machine can do, and that one ends as well.
+    let forkserver = children(child.id()).into_iter().find(|other| u64::from(*other) != pid).unwrap();
+    assert_eq!(command_line(u32::try_from(pid).unwrap()), command_line(forkserver));
     child.kill().unwrap();
     child.wait().unwrap();
+    while std::fs::exists(format!("/proc/{forkserver}")).unwrap() {
+        std::thread::sleep(std::time::Duration::from_millis(20));
+    }
     while std::fs::exists(format!("/proc/{pid}")).unwrap() {
         std::thread::sleep(std::time::Duration::from_millis(20));
     }
     assert_eq!(json(&run_folder(&folder).join("status.json"))["outcome"], "cancelled");
+}
+
+/// The processes whose parent is `parent`.
+fn children(parent: u32) -> Vec<u32> {
+    let numbers =
+        std::fs::read_dir("/proc").unwrap().filter_map(|entry| entry.unwrap().file_name().to_str()?.parse().ok());
+    let is_child = |number: &u32| {
+        let status = std::fs::read_to_string(format!("/proc/{number}/status")).unwrap_or_default();
+        status.lines().any(|line| line.strip_prefix("PPid:").is_some_and(|rest| rest.trim() == parent.to_string()))
+    };
+    numbers.filter(is_child).collect()
+}
+
+fn command_line(process: u32) -> String {
+    std::fs::read_to_string(format!("/proc/{process}/cmdline")).unwrap()
+}
+
+#[test]
+fn runs_go_on_when_the_forkserver_is_gone() {
+    let folder = folder("compute = false", "[sweep]\nseed = { from = 1, to = 30, step = 1 }");
+    let mut child = folder.command_with_real_worker(&["sweep", "demo.toml"]).stderr(Stdio::piped()).spawn().unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines().map_while(Result::ok);
+    let is_ok = |line: &String| line.starts_with('[') && line.contains("] ok ");
+    lines.find(is_ok);
+    for process in children(child.id()) {
+        let _ = kill(Pid::from_raw(i32::try_from(process).unwrap()), Signal::SIGKILL);
+    }
+    let rest: Vec<String> = lines.collect();
+    // What ran in that moment was killed with it.
+    let ok = 1 + rest.iter().filter(|line| is_ok(line)).count();
+    assert!(ok >= 30 - 3, "{rest:#?}");
+    assert_eq!(child.wait().unwrap().code(), Some(if ok == 30 { 0 } else { 4 }));
 }
 
 #[test]

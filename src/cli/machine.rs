@@ -1,10 +1,12 @@
 //! The worker of this machine, for commands that execute runs.
 
+use std::sync::Arc;
+
 use super::console::Console;
 use super::planning;
 use super::progress::Progress;
 use crate::diag::Diagnostic;
-use crate::exec::{Ending, Event, Executor, Job, Limits, Local, Worker};
+use crate::exec::{Ending, Event, Executor, Forkserver, Job, Limits, Local, Worker};
 use crate::experiment::Experiment;
 use crate::plan::Host;
 use crate::protocol::{Axis, Outcome, Probe, Provenance, Value};
@@ -14,14 +16,15 @@ use crate::protocol::{Axis, Outcome, Probe, Provenance, Value};
 pub(super) struct Machine {
     pub(super) worker: Worker,
     pub(super) probe: Probe,
+    forkserver: Option<Arc<Forkserver>>,
 }
 
 impl Machine {
     /// Finds the worker, and asks it.
     pub(super) fn find() -> Result<Self, Diagnostic> {
         let worker = Worker::find()?;
-        let probe = worker.probe()?;
-        Ok(Self { worker, probe })
+        let (probe, forkserver) = worker.open()?;
+        Ok(Self { worker, probe, forkserver: forkserver.map(Arc::new) })
     }
 
     /// What `auto` stands for here.
@@ -52,7 +55,8 @@ impl Machine {
         provenance: Provenance,
         console: &mut Console,
     ) -> Result<(Ending, Vec<Option<Ended>>), Diagnostic> {
-        let mut local = Local::new(self.worker.clone(), self.probe.gpus.len(), limits, provenance);
+        let mut local = Local::new(self.worker.clone(), self.probe.gpus.len(), limits, provenance)
+            .forked_from(self.forkserver.clone());
         let mut ended = vec![None; jobs.len()];
         let mut progress = Progress::new(jobs, console);
         let ending = local.execute(jobs, &mut |event| {

@@ -4,15 +4,17 @@
 //! may give it away. The open standard input is the worker's lifeline; when this process ends in any way, the workers end too.
 
 use std::fs::File;
-use std::io::{self, BufRead, BufReader, Write};
-use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{ChildStdin, Command, ExitStatus, Stdio};
+use std::io::{self, BufRead, BufReader, PipeReader, PipeWriter, Write};
+use std::os::fd::AsFd;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use nix::sys::signal::{Signal, killpg};
-use nix::sys::wait::{Id, WaitPidFlag, waitid};
+use nix::sys::wait::{Id, WaitPidFlag, WaitStatus, waitid, waitpid};
 use nix::unistd::Pid;
 
+use super::forkserver::Forkserver;
 use crate::protocol;
 
 /// A worker that was started.
@@ -21,7 +23,33 @@ pub(super) struct Child {
     pub(super) pid: u32,
     /// Its group, until it ended.
     group: Arc<Mutex<Option<Pid>>>,
-    lifeline: Option<ChildStdin>,
+    lifeline: Option<PipeWriter>,
+}
+
+/// This process's ends of a worker's standard input and output.
+struct Pipes {
+    lifeline: PipeWriter,
+    said: PipeReader,
+}
+
+/// Pipes, and the worker's ends of them.
+fn pipes() -> io::Result<(Pipes, PipeReader, PipeWriter)> {
+    let (stdin, lifeline) = io::pipe()?;
+    let (said, stdout) = io::pipe()?;
+    Ok((Pipes { lifeline, said }, stdin, stdout))
+}
+
+fn spawn(mut command: Command, log: File) -> io::Result<(Pid, Pipes)> {
+    let (pipes, stdin, stdout) = pipes()?;
+    let process = command.stdin(stdin).stdout(stdout).stderr(log).process_group(0).spawn()?;
+    Ok((Pid::from_raw(i32::try_from(process.id()).map_err(io::Error::other)?), pipes))
+}
+
+/// None where the forkserver is gone. If a process was forked nevertheless, it finds its standard input at the end, and ends.
+fn fork(forkserver: &Forkserver, log: &File) -> io::Result<Option<(Pid, Pipes)>> {
+    let (pipes, stdin, stdout) = pipes()?;
+    let forked = forkserver.fork([stdin.as_fd(), stdout.as_fd(), log.as_fd()]);
+    Ok(forked.ok().map(|pid| (pid, pipes)))
 }
 
 /// What a worker does.
@@ -41,41 +69,45 @@ pub(super) enum Exit {
     Signal(i32),
 }
 
-impl From<ExitStatus> for Exit {
-    fn from(status: ExitStatus) -> Self {
-        match (status.code(), status.signal()) {
-            (Some(code), _) => Exit::Code(code),
-            (None, signal) => Exit::Signal(signal.unwrap_or(0)),
+impl Exit {
+    /// How a child that has ended did so; the system may give its number away from now on.
+    fn of(pid: Pid) -> Self {
+        match waitpid(pid, None) {
+            Ok(WaitStatus::Exited(_, code)) => Exit::Code(code),
+            Ok(WaitStatus::Signaled(_, signal, _)) => Exit::Signal(signal as i32),
+            _ => Exit::Code(-1),
         }
     }
 }
 
 impl Child {
-    /// Starts the command with a request on its standard input. Its standard error goes to the log.
+    /// Starts a worker with a request on its standard input: from the forkserver, or where there is none (any more), by the
+    /// command. Its standard error goes to the log.
     ///
     /// # Errors
     /// The process cannot be started.
     pub(super) fn start(
-        mut command: Command,
+        command: Command,
+        forkserver: Option<&Forkserver>,
         request: &str,
         log: File,
         on_news: impl Fn(News) + Send + 'static,
     ) -> io::Result<Self> {
         let mut stray = log.try_clone()?;
-        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(log).process_group(0);
-        let mut process = command.spawn()?;
-        let pid = process.id();
-        let number = i32::try_from(pid).map(Pid::from_raw).map_err(io::Error::other)?;
-        let group = Arc::new(Mutex::new(Some(number)));
-        let mut lifeline = process.stdin.take();
-        if let Some(stdin) = &mut lifeline {
-            // A worker that ended already is told apart by its exit.
-            let _ = stdin.write_all(request.as_bytes()).and_then(|()| stdin.write_all(b"\n"));
-        }
-        let stdout = process.stdout.take();
+        let forked = match forkserver {
+            Some(forkserver) => fork(forkserver, &log)?,
+            None => None,
+        };
+        let (pid, Pipes { mut lifeline, said }) = match forked {
+            Some(forked) => forked,
+            None => spawn(command, log)?,
+        };
+        let group = Arc::new(Mutex::new(Some(pid)));
+        // A worker that ended already is told apart by its exit.
+        let _ = lifeline.write_all(request.as_bytes()).and_then(|()| lifeline.write_all(b"\n"));
         let shared = Arc::clone(&group);
         std::thread::Builder::new().name(format!("worker {pid}")).spawn(move || {
-            for line in stdout.into_iter().flat_map(|stdout| BufReader::new(stdout).split(b'\n')) {
+            for line in BufReader::new(said).split(b'\n') {
                 let Ok(line) = line else { break };
                 match serde_json::from_slice(&line) {
                     Ok(event) => on_news(News::Said(event)),
@@ -85,12 +117,11 @@ impl Child {
                     }
                 }
             }
-            let _ = waitid(Id::Pid(number), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
+            let _ = waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT);
             *shared.lock().unwrap_or_else(PoisonError::into_inner) = None;
-            let exit = process.wait().map_or(Exit::Code(-1), Exit::from);
-            on_news(News::Exited(exit));
+            on_news(News::Exited(Exit::of(pid)));
         })?;
-        Ok(Self { pid, group, lifeline })
+        Ok(Self { pid: pid.as_raw().unsigned_abs(), group, lifeline: Some(lifeline) })
     }
 
     /// Asks the worker to end: cuts its lifeline and terminates its group.

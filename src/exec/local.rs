@@ -4,10 +4,12 @@
 //! the clock. A first signal ends the workers and keeps what is finished, a second one kills them.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Instant;
 
 use super::child::News;
+use super::forkserver::Forkserver;
 use super::host::Host;
 use super::outcome::Stop;
 use super::resources::{Need, Resources, cost};
@@ -42,11 +44,25 @@ impl Local {
         let chosen = std::env::var("CUDA_VISIBLE_DEVICES").ok();
         let Limits { jobs, time_limit_seconds } = limits;
         Self {
-            setting: Setting { worker, launcher: None, time_limit_seconds, provenance, host: Host::this() },
+            setting: Setting {
+                worker,
+                forkserver: None,
+                launcher: None,
+                time_limit_seconds,
+                provenance,
+                host: Host::this(),
+            },
             jobs,
             gpus: visible_gpus(gpus_found, chosen.as_deref()),
             cores: std::thread::available_parallelism().map_or(1, std::num::NonZero::get),
         }
+    }
+
+    /// Runs of the modelled GPU are forked from here, if there is one.
+    #[must_use]
+    pub fn forked_from(mut self, forkserver: Option<Arc<Forkserver>>) -> Self {
+        self.setting.forkserver = forkserver;
+        self
     }
 
     /// Puts words in front of the worker, which start every rank of a run (`srun`). They place the ranks on GPUs.

@@ -4,6 +4,7 @@
 //! is its outcome, in its `status.json` and in an [`Event::Ended`].
 
 mod child;
+mod forkserver;
 mod host;
 mod local;
 mod outcome;
@@ -20,6 +21,7 @@ use crate::diag::Diagnostic;
 use crate::protocol::{Outcome, Phase, PlannedRun};
 use crate::store::RunFolder;
 
+pub use forkserver::Forkserver;
 pub use local::{Limits, Local};
 pub use provenance::{provenance, utc_now};
 pub use worker::Worker;

@@ -4,14 +4,17 @@ use std::fs::{File, OpenOptions};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::child::{Child, Exit, News};
+use super::forkserver::Forkserver;
 use super::host::Host;
 use super::outcome::{Evidence, Stop, judge};
+use super::worker::LAUNCHER;
 use super::{Job, Place, Worker, utc_now};
 use crate::diag::Diagnostic;
-use crate::protocol::{Event, Outcome, Phase, Provenance, Report, Request, SCHEMA_VERSION, Status};
+use crate::protocol::{DeviceKind, Event, Outcome, Phase, Provenance, Report, Request, SCHEMA_VERSION, Status};
 use crate::store;
 
 /// How long the other ranks may go on after one failed: enough to leave word of what they saw.
@@ -23,6 +26,8 @@ const GRACE: Duration = Duration::from_secs(2);
 #[derive(Debug)]
 pub(super) struct Setting {
     pub(super) worker: Worker,
+    /// Starts runs of the modelled GPU faster than the worker does; none, or one that is gone, slows them down and no more.
+    pub(super) forkserver: Option<Arc<Forkserver>>,
     /// Words in front of the worker that start every rank of a run; none where memlab starts them itself.
     pub(super) launcher: Option<Vec<String>>,
     pub(super) time_limit_seconds: Option<u64>,
@@ -136,7 +141,8 @@ impl Running {
             };
             let log = open_log(&job.place.log_path(rank))?;
             let on_news = on_news.clone();
-            let child = Child::start(command, &text, log, move |news| on_news(rank, news))
+            let forkserver = setting.forkserver.as_deref().filter(|_| can_be_forked(job, setting));
+            let child = Child::start(command, forkserver, &text, log, move |news| on_news(rank, news))
                 .map_err(|error| format!("cannot start the worker {}: {error}", setting.worker.path().display()))?;
             running.children.push(child);
             running.alive += 1;
@@ -147,8 +153,7 @@ impl Running {
     fn command(&self, worker: &Path, rank: u64, ranks: u64, gpus: &[String]) -> Command {
         let mut command = Command::new(worker);
         command.arg("run");
-        for variable in ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MEMLAB_RENDEZVOUS"] {
-            // Inherited from a launcher around memlab, these would be about other processes.
+        for variable in LAUNCHER {
             command.env_remove(variable);
         }
         if let Some(rendezvous) = &self.rendezvous {
@@ -177,7 +182,7 @@ impl Running {
                 command.args(["sh", "-c", RANK, "sh"]);
             }
             None => {
-                for variable in ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MEMLAB_RENDEZVOUS"] {
+                for variable in LAUNCHER {
                     command.env_remove(variable);
                 }
             }
@@ -279,6 +284,12 @@ impl Running {
             Err(error) => (outcome, Some(message.into_iter().chain([error.message]).collect::<Vec<_>>().join("; "))),
         }
     }
+}
+
+/// Whether a run needs nothing of its own before libtorch is loaded: no GPU, no other ranks, no launcher.
+fn can_be_forked(job: &Job, setting: &Setting) -> bool {
+    let spec = &job.run.spec;
+    spec.device == DeviceKind::Cpu && spec.world_size == 1 && setting.launcher.is_none()
 }
 
 /// Writes down that a run could not be started.

@@ -1,15 +1,21 @@
 //! The worker binary: where it is, and what it can do.
 
 use std::ffi::OsString;
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+use super::forkserver::{self, Forkserver};
 use crate::diag::Diagnostic;
 use crate::protocol::{Probe, SCHEMA_VERSION};
 
 /// Names another worker than the one beside `memlab`.
 const VARIABLE: &str = "MEMLAB_WORKER";
 const NAME: &str = "memlab-worker";
+
+/// What a launcher around memlab says of the processes that it started; to a worker of memlab's it would be about others.
+pub(super) const LAUNCHER: [&str; 4] = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "MEMLAB_RENDEZVOUS"];
 
 /// A worker binary that exists.
 #[derive(Debug, Clone)]
@@ -60,28 +66,50 @@ impl Worker {
     /// # Errors
     /// It does not start, or answers what this version does not understand.
     pub fn probe(&self) -> Result<Probe, Diagnostic> {
+        self.open().map(|(probe, _)| probe)
+    }
+
+    /// Asks it what this machine's libtorch can do, and keeps the process that answered: it forks runs. Not where a program in front of
+    /// the worker answered, which is there to see every run.
+    ///
+    /// # Errors
+    /// As [`Worker::probe`].
+    pub fn open(&self) -> Result<(Probe, Option<Forkserver>), Diagnostic> {
         let cannot_start = |why: &dyn std::fmt::Display| {
             Diagnostic::error(format!("the worker {} does not start: {why}", self.path.display()))
                 .help("`memlab doctor` says what is missing")
         };
-        let output = Command::new(&self.path)
-            .arg("probe")
-            .stdin(Stdio::null())
-            .output()
-            .map_err(|error| cannot_start(&error))?;
-        if !output.status.success() {
+        let (socket, theirs) = forkserver::ends().map_err(|error| cannot_start(&error))?;
+        let mut command = Command::new(&self.path);
+        command.arg("probe").stdin(theirs).stdout(Stdio::piped()).stderr(Stdio::piped()).process_group(0);
+        for variable in LAUNCHER {
+            command.env_remove(variable);
+        }
+        let mut process = command.spawn().map_err(|error| cannot_start(&error))?;
+        // The command holds the other end of the socket.
+        drop(command);
+        let mut answer = String::new();
+        if let Some(stdout) = process.stdout.take() {
+            BufReader::new(stdout).read_line(&mut answer).map_err(|error| cannot_start(&error))?;
+        }
+        if answer.is_empty() {
+            drop(socket);
+            let output = process.wait_with_output().map_err(|error| cannot_start(&error))?;
             let said = String::from_utf8_lossy(&output.stderr);
             let why = said.lines().map(str::trim).rfind(|line| !line.is_empty()).map(str::to_owned);
             return Err(cannot_start(&why.unwrap_or_else(|| output.status.to_string())));
         }
-        let probe: Probe = serde_json::from_slice(&output.stdout)
+        let answered = std::fs::read_link(format!("/proc/{}/exe", process.id())).ok();
+        let is_worker = answered.is_some() && answered == self.path.canonicalize().ok();
+        let forkserver = Forkserver::new(process, socket).map_err(|error| cannot_start(&error))?;
+        let probe: Probe = serde_json::from_str(&answer)
             .map_err(|error| cannot_start(&format!("its answer cannot be read ({error})")))?;
         if probe.schema_version != SCHEMA_VERSION {
             return Err(Diagnostic::error(format!("the worker {} is of another version", self.path.display()))
                 .note(format!("it speaks format {}, memlab speaks {SCHEMA_VERSION}", probe.schema_version))
                 .help("build both together with `make`"));
         }
-        Ok(probe)
+        Ok((probe, is_worker.then_some(forkserver)))
     }
 }
 

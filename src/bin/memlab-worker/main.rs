@@ -3,12 +3,13 @@
 //! `memlab-worker run` reads a [`Request`] as one line of JSON from standard input, which then is its lifeline: when it
 //! ends, so does the worker. It says where it is as [`Event`] lines on standard output, and leaves a report and a status.
 //! Whatever happens first (the end of training, a failure, the time limit, a signal, the lifeline's end) writes them, once.
-//! `memlab-worker probe` says what this machine's libtorch can do.
+//! `memlab-worker probe` says what this machine's libtorch can do, and stays to fork runs where its standard input is a socket.
 //!
 //! Exit codes are memlab's: 0, 2 for a request that cannot be read, 3 out of device memory, 4 any other failure.
 
 mod case;
 mod distributed;
+mod forkserver;
 mod gather;
 mod meeting;
 mod memory;
@@ -34,6 +35,7 @@ use memlab::protocol::{
 use memlab::store;
 
 use crate::distributed::Ranks;
+use crate::forkserver::Served;
 use crate::gather::Part;
 use crate::memory::Memory;
 use crate::native::ranks::Group;
@@ -65,7 +67,13 @@ fn main() -> ! {
     let started = Instant::now();
     let exit = match Arguments::parse().command {
         Command::Run { request } => run(request.as_deref(), started),
-        Command::Probe => probe(),
+        Command::Probe => match probe() {
+            Ok(()) => match forkserver::serve() {
+                Served::All => Exit::Success,
+                Served::Run => run(None, Instant::now()),
+            },
+            Err(exit) => exit,
+        },
     };
     leave(exit)
 }
@@ -97,7 +105,8 @@ fn now() -> String {
     jiff::Timestamp::now().to_string()
 }
 
-fn probe() -> Exit {
+/// Answers what this machine's libtorch can do. An error is for the process to end with: one with CUDA open cannot be forked either.
+fn probe() -> Result<(), Exit> {
     let driver = Path::new("/proc/driver/nvidia").exists() || Path::new("/dev/nvidiactl").exists();
     let (gpus, cuda_unavailable) = if driver {
         match native::open_cuda(None, None).and_then(|()| native::cuda_devices()) {
@@ -109,7 +118,7 @@ fn probe() -> Exit {
     };
     if let Err(Stop::Error(message)) = report::check_libtorch() {
         log(&message);
-        return Exit::Usage;
+        return Err(Exit::Usage);
     }
     let probe = Probe {
         schema_version: SCHEMA_VERSION,
@@ -120,8 +129,9 @@ fn probe() -> Exit {
         cuda_unavailable,
     };
     match serde_json::to_string(&probe).map(|text| writeln!(std::io::stdout(), "{text}")) {
-        Ok(Ok(())) => Exit::Success,
-        _ => Exit::Usage,
+        Ok(Ok(())) if driver => Err(Exit::Success),
+        Ok(Ok(())) => Ok(()),
+        _ => Err(Exit::Usage),
     }
 }
 

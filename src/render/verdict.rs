@@ -66,6 +66,8 @@ pub(super) fn change(change: &Change) -> String {
         (old, new) => format!("{} -> {} {}", show(old), show(new), change.unit),
     };
     if let Some(difference) = change.difference {
+        // Far below a byte there are only the last bits of a subtraction.
+        let difference = (difference * 1e9).round() / 1e9;
         let percent = change.percent().map(|percent| format!(", {percent:+.2} %")).unwrap_or_default();
         let allowed = change.allowed.map(|allowed| format!("; allowed {allowed}")).unwrap_or_default();
         let _ = write!(text, " ({difference:+}{percent}{allowed})");

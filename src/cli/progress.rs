@@ -106,17 +106,17 @@ impl Drop for Progress<'_> {
     }
 }
 
-/// Once a run has ended, with the time that the others are likely to take.
+/// Once a run has ended, with the time that the others take if they are like those so far.
 fn total_style() -> ProgressStyle {
-    style("[{pos}/{len}] {wide_bar} {elapsed}{remaining}").with_key(
-        "remaining",
-        |state: &ProgressState, out: &mut dyn Write| {
-            if (1..state.len().unwrap_or(0)).contains(&state.pos()) {
-                // A line that cannot be drawn is drawn again.
-                let _ = write!(out, ", about {:#} left", HumanDuration(state.eta()));
-            }
-        },
-    )
+    let remaining = |state: &ProgressState, out: &mut dyn Write| {
+        let (done, all) = (state.pos(), state.len().unwrap_or(0));
+        if (1..all).contains(&done) {
+            let left = state.elapsed().mul_f64((all - done) as f64 / done as f64);
+            // A line that cannot be drawn is drawn again.
+            let _ = write!(out, ", about {:#} left", HumanDuration(left));
+        }
+    };
+    style("[{pos}/{len}] {wide_bar} {elapsed}{remaining}").with_key("remaining", remaining)
 }
 
 fn style(template: &str) -> ProgressStyle {

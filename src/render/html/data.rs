@@ -11,7 +11,7 @@ use serde::ser::{SerializeSeq, Serializer};
 
 use super::super::verdict::{change, remarks, word};
 use super::{Page, Recording};
-use crate::collate::{self, Cell, Collation, Ranks, Row, Series as Runs, Table, fit, position};
+use crate::collate::{self, Cell, Collation, Ranks, Row, Series, Table, fit, position};
 use crate::protocol::{Axis, BaselineVerdict, Indicator, Judged, Outcome, Phase, Quantity, RankReport};
 use crate::units::MIB;
 
@@ -32,7 +32,7 @@ struct Data<'a> {
     quantities: &'static [&'static str],
     phases: &'static [&'static str],
     places: Vec<Vec<(i64, usize)>>,
-    series: Vec<Series>,
+    series: Vec<Numbers>,
     samples: Vec<Samples>,
     along: Vec<Along>,
     ranks: Vec<RankValues>,
@@ -94,17 +94,17 @@ impl Serialize for Columns<'_> {
 /// Numbers, as differences where all are whole: the first one, and what is added to reach each next one.
 #[derive(Serialize, Clone, PartialEq)]
 #[serde(rename_all = "snake_case")]
-enum Series {
+enum Numbers {
     Steps(Vec<i64>),
     Plain(Vec<f64>),
 }
 
-impl Series {
+impl Numbers {
     fn of(values: &[f64]) -> Self {
         /// Whole numbers up to here are exact.
         const EXACT: f64 = 9_007_199_254_740_992.0;
         if !values.iter().all(|value| value.fract() == 0.0 && value.abs() <= EXACT) {
-            return Series::Plain(values.to_vec());
+            return Numbers::Plain(values.to_vec());
         }
         let mut before = 0;
         let steps = values.iter().map(|value| {
@@ -114,7 +114,7 @@ impl Series {
             before = whole;
             step
         });
-        Series::Steps(steps.collect())
+        Numbers::Steps(steps.collect())
     }
 }
 
@@ -246,7 +246,7 @@ fn key(axis: Axis) -> &'static str {
 struct Pools {
     places: Vec<Vec<(i64, usize)>>,
     known_places: HashMap<Vec<(i64, usize)>, usize>,
-    series: Vec<Series>,
+    series: Vec<Numbers>,
     known_series: HashMap<Vec<u64>, usize>,
 }
 
@@ -263,7 +263,7 @@ impl Pools {
         let values: Vec<f64> = rank.samples.iter().map(|sample| quantity.of(sample) * MIB as f64).collect();
         let bits = values.iter().map(|value| value.to_bits()).collect();
         *self.known_series.entry(bits).or_insert_with(|| {
-            self.series.push(Series::of(&values));
+            self.series.push(Numbers::of(&values));
             self.series.len() - 1
         })
     }
@@ -294,7 +294,7 @@ fn samples(rows: &[Row], pools: &mut Pools) -> Vec<Samples> {
 fn along(rows: &[Row], axis: Axis) -> Along {
     let measured: Vec<&Row> = rows.iter().filter(|row| row.outcome() == Some(Outcome::Ok)).collect();
     let numbers: HashMap<*const Row, usize> = rows.iter().enumerate().map(|(at, row)| (from_ref(row), at)).collect();
-    let group = |series: Runs<'_>| {
+    let group = |series: Series<'_>| {
         let line = |indicator: Indicator| {
             let point = |row: &&Row| Some((position(row, axis)?, indicator.of(&row.indicators())?));
             let line = fit(&series.rows.iter().map(point).collect::<Option<Vec<_>>>()?)?;

@@ -146,6 +146,12 @@ impl Cluster {
     }
 
     fn memlab(&self, folder: &Folder, args: &[&str]) -> Done {
+        self.put_into(folder);
+        Done::of(Self::command(folder, args).output().unwrap())
+    }
+
+    /// Writes the programs.
+    fn put_into(&self, folder: &Folder) {
         let Self { sbatch, squeue, scontrol, sacctmgr } = self;
         let sacct = "exit 1".to_owned();
         for (name, text) in
@@ -155,11 +161,15 @@ impl Cluster {
             let path = folder.write(&format!("bin/{name}"), &text);
             std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o755)).unwrap();
         }
+    }
+
+    /// `memlab` with the programs that were written.
+    fn command(folder: &Folder, args: &[&str]) -> Command {
         let mut command = folder.command_with_worker(args);
         let path = format!("{}:{}", folder.path().join("bin").display(), std::env::var("PATH").unwrap());
         command.env("PATH", path).env("SBATCH_PARTITION", "leaks").env("SLURM_CPU_BIND", "leaks");
         command.env("MEMLAB", env!("CARGO_BIN_EXE_memlab"));
-        Done::of(command.output().unwrap())
+        command
     }
 }
 
@@ -339,4 +349,39 @@ fn a_sweep_here_does_not_touch_what_is_in_a_queue() {
         assert!(done.stderr.contains("runs of runs/demo are in the queue of a cluster"), "{}", done.stderr);
         assert!(done.stderr.contains("--slurm --submit") && done.stderr.contains("memlab cancel"), "{}", done.stderr);
     }
+}
+
+#[test]
+fn the_job_that_collates_is_there_also_after_a_kill_before_it() {
+    let folder = folder("");
+    let name = "name=$(sed -n 's/^#SBATCH --job-name=//p' runs/demo/slurm/*/array-0.sh)";
+    let queue = format!("{name}; echo \"$name|5|0|PENDING||Priority\"");
+    let killed = Cluster::new("case $* in *collate*) kill -KILL $PPID ;; *) echo 5 ;; esac", &queue);
+    killed.memlab(&folder, &DETACHED).expect(-1);
+    let cluster = Cluster::new("case $* in *collate*) echo 6 ;; esac", &queue);
+    let done = cluster.memlab(&folder, &DETACHED).expect(0);
+    assert!(done.stderr.contains("1 runs are in the queue already"), "{}", done.stderr);
+    assert!(done.stderr.contains("job 6 writes the tables"), "{}", done.stderr);
+    assert!(folder.read("calls").contains("--dependency=afterany:5"), "{}", folder.read("calls"));
+}
+
+#[test]
+fn two_that_write_down_the_same_ends_do_not_meet() {
+    let folder = folder("[sweep]\nseed = { from = 1, to = 300, step = 1 }");
+    let name = "name=$(sed -n 's/^#SBATCH --job-name=//p' runs/demo/slurm/*/array-0.sh)";
+    let cluster = Cluster::new("echo 5", &format!("{name}; echo \"$name|5|N/A|CANCELLED||None\""));
+    cluster.memlab(&folder, &DETACHED).expect(0);
+    let both = std::thread::scope(|scope| {
+        let collate = || Cluster::command(&folder, &["collate", "runs/demo"]).output().unwrap();
+        let other = scope.spawn(collate);
+        [Done::of(collate()), Done::of(other.join().unwrap())]
+    });
+    for done in both {
+        let done = done.expect(4);
+        assert!(done.stderr.contains("runs/demo: 300 cancelled"), "{}", done.stderr);
+        assert!(!done.stderr.contains("error"), "{}", done.stderr);
+    }
+    let status = cluster.memlab(&folder, &["status", "--format", "json", "runs/demo"]).expect(0);
+    let rows: serde_json::Value = serde_json::from_str(&status.stdout).unwrap();
+    assert!(rows.as_array().unwrap().iter().all(|row| row["attempt"] == 1), "{rows}");
 }

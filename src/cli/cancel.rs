@@ -29,7 +29,7 @@ pub(super) fn run(args: &Args, console: &mut Console) -> Result<Exit, Stop> {
     let mut slurm = Slurm::open(&folder)?;
     if slurm.is_open() {
         let arrays = slurm.cancel()?;
-        console.note(&format!("{arrays} job arrays are cancelled; what is finished is kept"));
+        console.note(&format!("Slurm was asked to cancel {arrays} job arrays; what is finished is kept"));
         // Without accounting Slurm soon forgets why they ended.
         if let Err(late) = slurm.settled() {
             console.diagnostic(&late);

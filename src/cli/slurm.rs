@@ -129,9 +129,11 @@ impl<'a> Submissions<'a> {
         }
         let mut waiting = VecDeque::from(arrays);
         if options.detach {
-            let submitted = self.slurm.submit(&mut request, &mut waiting, &mut |event| note(&event, console))?;
-            if !submitted.is_empty() {
-                let job = submit_collation(self.folder, plan, &programs, &submitted)?;
+            self.slurm.submit(&mut request, &mut waiting, &mut |event| note(&event, console))?;
+            // Also after those of an earlier call, which may have ended before it came to this.
+            let jobs = self.slurm.jobs();
+            if !jobs.is_empty() {
+                let job = submit_collation(self.folder, plan, &programs, &jobs)?;
                 console.note(&format!("job {job} writes the tables when they have ended"));
             }
             if !waiting.is_empty() {

@@ -15,6 +15,7 @@ use crate::protocol::PlanFile;
 
 pub(super) const PLAN: &str = "plan.json";
 const LOCK: &str = ".lock";
+const TURN: &str = ".turn";
 const FIGURES: &str = "figures";
 
 /// The results folder of one experiment, which exists.
@@ -90,13 +91,7 @@ impl ResultsFolder {
     /// Another process has it, or the folder cannot be written.
     pub fn lock(&self) -> Result<Lock, Diagnostic> {
         let path = self.path.join(LOCK);
-        let mut file = OpenOptions::new()
-            .read(true)
-            .write(true)
-            .create(true)
-            .truncate(false)
-            .open(&path)
-            .map_err(|error| cannot("write", &path, &error))?;
+        let mut file = open_lock(&path)?;
         match file.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -114,6 +109,19 @@ impl ResultsFolder {
         let _ = file.set_len(0);
         let _ = writeln!(file, "process {} on {}", std::process::id(), super::run::hostname());
         Ok(Lock { _file: file })
+    }
+
+    /// Waits until no other process writes down how runs ended that could not say so themselves: whoever collates may, at any time.
+    ///
+    /// # Errors
+    /// The folder cannot be written.
+    pub fn turn(&self) -> Result<Lock, Diagnostic> {
+        let path = self.path.join(TURN);
+        let file = open_lock(&path)?;
+        match file.lock() {
+            Err(error) if error.kind() != ErrorKind::Unsupported => Err(cannot("lock", &path, &error)),
+            _ => Ok(Lock { _file: file }),
+        }
     }
 
     /// What the folder was made for; none where nothing was planned.
@@ -218,4 +226,10 @@ pub(super) fn to_json<T: serde::Serialize>(path: &Path, value: &T) -> Result<Vec
 
 fn cannot_be_json(path: &Path, error: &serde_json::Error) -> Diagnostic {
     Diagnostic::error(format!("cannot write {}: {error}", path.display()))
+}
+
+fn open_lock(path: &Path) -> Result<File, Diagnostic> {
+    let mut options = OpenOptions::new();
+    let opened = options.read(true).write(true).create(true).truncate(false).open(path);
+    opened.map_err(|error| cannot("write", path, &error))
 }

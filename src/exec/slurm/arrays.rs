@@ -282,3 +282,24 @@ fn is_variable(name: &str) -> bool {
 fn as_count(count: u64) -> usize {
     usize::try_from(count).unwrap_or(usize::MAX).max(1)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_run_is_told_to_stop_before_its_job_ends() {
+        let times = |wall, timeout, runs| {
+            let Times { job, run } = Times::of(wall, timeout, runs);
+            (job, run)
+        };
+        assert_eq!(times(Some(600), None, 1), (Some(600), Some(540)));
+        assert_eq!(times(Some(86_400), None, 1), (Some(86_400), Some(86_340)));
+        assert_eq!(times(Some(60), None, 3), (Some(180), Some(54)), "one after another");
+        assert_eq!(times(Some(3600), Some(60), 1), (Some(3600), Some(60)), "the experiment's own limit comes first");
+        assert_eq!(times(Some(60), Some(3600), 1), (Some(60), Some(54)));
+        // Asked for from the experiment's own limit, with room to start and to end.
+        assert_eq!(times(None, Some(600), 2), (Some(1440), Some(600)));
+        assert_eq!(times(None, None, 1), (None, None));
+    }
+}

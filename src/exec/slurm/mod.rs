@@ -6,6 +6,7 @@
 
 mod arrays;
 mod client;
+mod collation;
 mod follow;
 mod queue;
 mod script;
@@ -28,6 +29,7 @@ use settle::{Decision, Evidence, decide};
 use submit::{Pauses, Submitted};
 
 pub use arrays::{Array, Programs};
+pub use collation::submit_collation;
 pub use queue::{ClusterLimits, Sighting, cluster_limits};
 pub use script::{ARRAY_TEMPLATE, Template};
 pub use states::JobState;
@@ -41,8 +43,8 @@ pub struct Slurm<'a> {
     folder: &'a ResultsFolder,
     queue: Queue,
     entries: Vec<Entry>,
-    /// The array that is responsible for each run: the latest.
-    latest: HashMap<String, usize>,
+    /// The array, and the task of it, that is responsible for each run: the latest.
+    latest: HashMap<String, (usize, usize)>,
     /// How long files may take to appear after a task is over.
     grace: Duration,
     warned: HashSet<String>,
@@ -108,8 +110,8 @@ impl<'a> Slurm<'a> {
 
     fn add(&mut self, place: ArrayPlace, record: SlurmArray) {
         let at = self.entries.len();
-        for run_id in record.tasks.iter().flatten() {
-            self.latest.insert(run_id.clone(), at);
+        for (task, runs) in record.tasks.iter().enumerate() {
+            self.latest.extend(runs.iter().map(|run_id| (run_id.clone(), (at, task))));
         }
         self.entries.push(Entry { place, record, over: BTreeMap::new() });
     }
@@ -121,16 +123,18 @@ impl<'a> Slurm<'a> {
 
     /// Whether something was submitted, as far as is known, of which not every run has said how it ended.
     pub fn may_go_on(&self) -> bool {
-        let submitted = |record: &SlurmArray| record.job.is_some() || record.intended_at.is_some();
-        let open = self.entries.iter().enumerate();
-        let open = open.filter(|(_, entry)| entry.record.closed.is_none() && submitted(&entry.record));
-        let mut runs = open.flat_map(|(at, Entry { record, .. })| {
-            let tasks = record.tasks.iter().enumerate();
-            let runs = tasks.flat_map(|(task, runs)| runs.iter().map(move |run_id| (task, run_id)));
-            runs.filter(move |(_, run_id)| self.latest.get(*run_id) == Some(&at))
-                .map(move |(task, run_id)| own_state(self.folder, run_id, record, task))
-        });
-        runs.any(|own| !settle::is_final(&own))
+        self.latest.iter().any(|(run_id, (at, task))| {
+            let record = &self.entries[*at].record;
+            let submitted = record.job.is_some() || record.intended_at.is_some();
+            let open = record.closed.is_none() && submitted;
+            open && !settle::is_final(&own_state(self.folder, run_id, record, *task))
+        })
+    }
+
+    /// The jobs of which something is to be expected.
+    pub fn jobs(&self) -> Vec<SlurmJob> {
+        let open = self.entries.iter().filter(|entry| entry.record.closed.is_none());
+        open.filter_map(|entry| entry.record.job.clone()).collect()
     }
 
     /// Arrays for these runs. Nothing is written.
@@ -183,7 +187,7 @@ impl<'a> Slurm<'a> {
                 } else {
                     entry.over.remove(&task);
                 }
-                for run_id in runs.iter().filter(|run_id| self.latest.get(*run_id) == Some(&at)) {
+                for run_id in runs.iter().filter(|run_id| self.latest.get(*run_id) == Some(&(at, task))) {
                     let own = own_state(self.folder, run_id, &entry.record, task);
                     standings.push(Standing {
                         run_id: run_id.clone(),
@@ -245,17 +249,29 @@ impl<'a> Slurm<'a> {
     /// A status cannot be written.
     pub fn settle(&mut self, standings: &[Standing]) -> Result<Vec<(String, Outcome, String)>, Diagnostic> {
         let mut changed = Vec::new();
-        for standing in standings {
-            if let Decision::Write(outcome, message) = self.judge(standing) {
-                self.write(standing, outcome, &message)?;
+        let decided = standings.iter().filter_map(|standing| match self.judge(standing) {
+            Decision::Write(outcome, message) => Some((standing, outcome, message)),
+            Decision::Wait | Decision::Keep => None,
+        });
+        let decided: Vec<_> = decided.collect();
+        if decided.is_empty() {
+            return Ok(changed);
+        }
+        let _turn = self.folder.turn()?;
+        for (standing, outcome, message) in decided {
+            if self.write(standing, outcome, &message)? {
                 changed.push((standing.run_id.clone(), outcome, message));
             }
         }
         Ok(changed)
     }
 
-    fn write(&self, standing: &Standing, outcome: Outcome, message: &str) -> Result<(), Diagnostic> {
-        let Some((entry, task)) = self.responsible(&standing.run_id) else { return Ok(()) };
+    /// Gives whether it was not written by another process meanwhile.
+    fn write(&self, standing: &Standing, outcome: Outcome, message: &str) -> Result<bool, Diagnostic> {
+        let Some((entry, task)) = self.responsible(&standing.run_id) else { return Ok(false) };
+        if own_state(self.folder, &standing.run_id, &entry.record, task).outcome() == Some(outcome) {
+            return Ok(false);
+        }
         let run = self.folder.run(&standing.run_id);
         let earlier = run.status().ok().flatten().filter(|status| is_of(status, &entry.record, task));
         let now = utc_now();
@@ -285,7 +301,8 @@ impl<'a> Slurm<'a> {
             message: Some(message.to_owned()),
             ended_at: status.ended_at.or(Some(now)),
             ..status
-        })
+        })?;
+        Ok(true)
     }
 
     /// Closes arrays of which nothing is to be expected any more. Only whoever holds the folder's lock may do this.
@@ -348,9 +365,8 @@ impl<'a> Slurm<'a> {
 
     /// The array and the task that a run belongs to.
     fn responsible(&self, run_id: &str) -> Option<(&Entry, usize)> {
-        let entry = self.entries.get(*self.latest.get(run_id)?)?;
-        let task = entry.record.tasks.iter().position(|runs| runs.iter().any(|run| run == run_id))?;
-        Some((entry, task))
+        let (at, task) = *self.latest.get(run_id)?;
+        Some((self.entries.get(at)?, task))
     }
 
     /// Cancels every job of the folder, also those whose number was never heard. Gives how many arrays there were.
@@ -373,57 +389,6 @@ impl<'a> Slurm<'a> {
         }
         Ok(open.len())
     }
-}
-
-/// Submits the small job that collates after these jobs, however they end.
-///
-/// # Errors
-/// Slurm does not take it; the others are submitted.
-pub fn submit_collation(
-    folder: &ResultsFolder,
-    plan: &PlanFile,
-    programs: &Programs,
-    after: &[SlurmJob],
-) -> Result<SlurmJob, Diagnostic> {
-    #[derive(serde::Serialize)]
-    struct Context<'a> {
-        experiment: &'a str,
-        name: String,
-        log: String,
-        partition: Option<&'a str>,
-        account: Option<&'a str>,
-        qos: Option<&'a str>,
-        memlab: &'a str,
-        folder: &'a str,
-    }
-    let submission = submission_name();
-    let settings = plan.slurm.as_ref();
-    let path = std::path::absolute(folder.path()).unwrap_or_else(|_| folder.path().to_owned());
-    let script = Template::collate().render(&Context {
-        experiment: &plan.name,
-        name: format!("memlab-{}-{submission}-collate", script::job_name(&plan.name)),
-        log: script::pattern(&path.join("slurm/collate.log")),
-        partition: settings.and_then(|settings| settings.partition.as_deref()),
-        account: settings.and_then(|settings| settings.account.as_deref()),
-        qos: settings.and_then(|settings| settings.qos.as_deref()),
-        memlab: &programs.memlab,
-        folder: path.to_str().ok_or_else(|| Diagnostic::error(format!("the path {} is not UTF-8", path.display())))?,
-    })?;
-    folder.write("slurm/collate.sh", &script)?;
-    let script = path.join("slurm/collate.sh");
-    let ids: Vec<String> = after.iter().map(|job| job.id.to_string()).collect();
-    let dependency = format!("--dependency=afterany:{}", ids.join(":"));
-    let cluster = after.iter().find_map(|job| job.cluster.as_ref()).map(|cluster| format!("--clusters={cluster}"));
-    let script = script.to_string_lossy();
-    let mut arguments = vec!["--parsable", dependency.as_str()];
-    arguments.extend(cluster.as_deref());
-    arguments.push(&script);
-    let answer = client::call("sbatch", &arguments)
-        .map_err(|error| Diagnostic::error(format!("sbatch cannot be started: {error}")))?;
-    submit::read_job(&answer.stdout).filter(|_| answer.success).ok_or_else(|| {
-        Diagnostic::error(format!("Slurm does not take the job that collates: {}", answer.complaint()))
-            .help(format!("the runs are submitted; `memlab collate {}` collates them later", folder.path().display()))
-    })
 }
 
 /// `123_4`.

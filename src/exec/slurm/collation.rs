@@ -54,8 +54,8 @@ pub fn submit_collation(
     let mut arguments = vec!["--parsable", dependency.as_str()];
     arguments.extend(cluster.as_deref());
     arguments.push(&script);
-    let answer = call("sbatch", &arguments)
-        .map_err(|error| Diagnostic::error(format!("sbatch cannot be started: {error}")))?;
+    let answer =
+        call("sbatch", &arguments).map_err(|error| Diagnostic::error(format!("sbatch cannot be started: {error}")))?;
     read_job(&answer.stdout).filter(|_| answer.success).ok_or_else(|| {
         Diagnostic::error(format!("Slurm does not take the job that collates: {}", answer.complaint()))
             .help(format!("the runs are submitted; `memlab collate {}` collates them later", folder.path().display()))

@@ -248,16 +248,13 @@ impl<'a> Slurm<'a> {
     /// # Errors
     /// A status cannot be written.
     pub fn settle(&mut self, standings: &[Standing]) -> Result<Vec<(String, Outcome, String)>, Diagnostic> {
-        let mut changed = Vec::new();
         let decided = standings.iter().filter_map(|standing| match self.judge(standing) {
             Decision::Write(outcome, message) => Some((standing, outcome, message)),
             Decision::Wait | Decision::Keep => None,
         });
         let decided: Vec<_> = decided.collect();
-        if decided.is_empty() {
-            return Ok(changed);
-        }
-        let _turn = self.folder.turn()?;
+        let _turn = if decided.is_empty() { None } else { Some(self.folder.turn()?) };
+        let mut changed = Vec::new();
         for (standing, outcome, message) in decided {
             if self.write(standing, outcome, &message)? {
                 changed.push((standing.run_id.clone(), outcome, message));

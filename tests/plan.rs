@@ -30,6 +30,17 @@ fn every_part_of_the_language_is_shown() {
 }
 
 #[test]
+fn the_readme_s_experiment_is_one_and_its_runs_are_those_of_alpha_batch() {
+    let readme = include_str!("../README.md");
+    let example = readme.split("```toml\n").nth(1).and_then(|rest| rest.split("```").next());
+    assert_eq!(planned(example.expect("an experiment"), &["--device", "cpu"]).expect(0).stderr, "");
+    let experiment = concat!(env!("CARGO_MANIFEST_DIR"), "/experiments/alpha_batch.toml");
+    let done = Folder::new().memlab(&["plan", experiment, "--device", "cpu", "--format", "csv"]).expect(0);
+    let ids: Vec<&str> = done.stdout.lines().skip(1).filter_map(|line| line.split(',').nth(1)).collect();
+    assert!(ids.len() >= 3 && ids.iter().all(|id| readme.contains(&format!("\n{id}  alpha"))), "{ids:?}");
+}
+
+#[test]
 fn the_first_axis_varies_slowest_in_every_format() {
     for format in ["table", "csv", "json", "markdown"] {
         insta::assert_snapshot!(format, planned(SMALL, &["--format", format]).expect(0).stdout);

@@ -7,7 +7,7 @@ use super::collate::{of_runs, tables};
 use super::console::{Console, Stop};
 use super::format::{Format, FormatOption};
 use super::planning::PlanningOptions;
-use super::sweep::{Executed, Request, prepare};
+use super::request::{Executed, Request, prepare};
 use super::verdicts;
 use crate::check::{self, Baseline};
 use crate::collate::Collation;

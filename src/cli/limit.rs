@@ -10,7 +10,7 @@ use super::console::{Console, Stop};
 use super::format::FormatOption;
 use super::machine::Machine;
 use super::planning::PlanningOptions;
-use super::sweep::{Executed, Request, prepare};
+use super::request::{Executed, Request, prepare};
 use crate::collate::Row;
 use crate::diag::{Diagnostic, nearest};
 use crate::exec::Ending;

@@ -19,6 +19,7 @@ mod plan;
 mod planning;
 mod progress;
 mod reproduce;
+mod request;
 mod run;
 mod schema;
 mod slurm;

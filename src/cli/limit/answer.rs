@@ -1,7 +1,7 @@
 //! What `memlab limit` tells people.
 
 use super::super::format::Format;
-use super::super::sweep::Executed;
+use super::super::request::Executed;
 use crate::collate::Row;
 use crate::limit::{self, Limit};
 use crate::protocol::{Axis, DeviceKind, Value};

@@ -191,6 +191,11 @@ fn a_summary_says_what_is_there_and_what_is_wrong() {
     save(&folder, "lasting.pickle", &lasting);
     let done = folder.memlab(&["snapshot", "summary", "lasting.pickle"]).expect(0);
     assert!(done.stdout.contains("in use without a history; record from process start"), "{}", done.stdout);
+    let mut lost = load(snapshot("streams"));
+    lost.overflowed = true;
+    save(&folder, "lost.pickle", &lost);
+    let done = folder.memlab(&["snapshot", "summary", "lost.pickle"]).expect(0);
+    assert!(done.stdout.contains("older entries were lost; record with a larger max_entries"), "{}", done.stdout);
     let mut empty = load(snapshot("streams"));
     empty.traces.clear();
     save(&folder, "empty.pickle", &empty);

@@ -17,6 +17,18 @@
 //!    them. *When* they finish is the device's affair: the caller says it ([`CachingAllocator::complete_free`]), and
 //!    whatever waits for all streams completes them all.
 //!
+//! For readers of `c10/cuda/CUDACachingAllocator.cpp`:
+//!
+//! | here | there |
+//! | --- | --- |
+//! | [`CachingAllocator::malloc_in`] and `make_room` | `malloc` up to the first search, and from there on |
+//! | `take_free_block`, `hand_out` | `get_free_block`; `should_split` and `alloc_found_block` |
+//! | [`CachingAllocator::free`], `free_block`, `merge` | `free`, `free_block`, `try_merge_blocks` |
+//! | `reserve_block`, `map_expandable_block` | `alloc_block`, `try_allocate_expandable_block` |
+//! | `collect_garbage`, `release_oversize_blocks` | `garbage_collect_cached_blocks`, `release_available_cached_blocks` |
+//! | `release_cached_blocks`, `wait_for_streams` | `release_cached_blocks`, `synchronize_and_free_events` |
+//! | a lane: one stream's part of a pool | the blocks of one stream in `BlockPool::blocks`, whose order begins with it |
+//!
 //! The invariant: the blocks of a segment tile it, no two neighbours are both free, and every counter in [`Stats`]
 //! equals what a walk over the blocks would count.
 
@@ -42,7 +54,7 @@ use block::{Block, BlockId, Slab, State};
 pub use device::{Address, Device, StreamId, VirtualDevice};
 pub use driver::{Driver, First};
 use expandable::Ranges;
-use free_set::{Cursor, FreeBlock};
+use free_set::FreeBlock;
 pub use history::{Action, Entry, History};
 pub use oom::OutOfMemory;
 pub use pool::{PoolId, PoolOptions};
@@ -105,14 +117,6 @@ struct Request {
     expandable: bool,
 }
 
-/// The block that will serve a request.
-#[derive(Debug, Clone, Copy)]
-struct Found {
-    block: BlockId,
-    /// Where it is in the free set; None where it was taken out of it, or never was in it.
-    at: Option<Cursor>,
-}
-
 impl<D: Device> CachingAllocator<D> {
     /// An allocator that has reserved nothing. `limit` is what the process may reserve, in bytes: the fraction of
     /// `set_per_process_memory_fraction`, or of the settings, times the device's memory; None for no such limit.
@@ -169,11 +173,11 @@ impl<D: Device> CachingAllocator<D> {
             small,
             expandable: self.settings.expandable_segments && !self.pools.has_own_allocator(pool),
         };
-        let found = match self.find_free_block(&request) {
-            Some(found) => found,
+        let block = match self.take_free_block(&request) {
+            Some(block) => block,
             None => self.make_room(&mut request)?,
         };
-        Ok(self.hand_out(found, &request))
+        Ok(self.hand_out(block, &request))
     }
 
     /// Gives a block back. The null address is ignored. A block that other streams use waits for them.
@@ -308,14 +312,14 @@ impl<D: Device> CachingAllocator<D> {
         }
     }
 
-    /// Best fit.
+    /// Best fit: takes the block that serves a request out of its set.
     #[inline]
-    fn find_free_block(&mut self, request: &Request) -> Option<Found> {
+    fn take_free_block(&mut self, request: &Request) -> Option<BlockId> {
         if self.settings.garbage_collection_threshold > 0.0 && self.limit.is_some() {
             self.pools.tick(request.pool);
         }
         let max_split_size = self.settings.max_split_size;
-        let lane = self.pools.lane_ref(request.pool, request.lane);
+        let lane = self.pools.lane_mut(request.pool, request.lane);
         let mut at = lane.free.lower_bound(request.size, 0);
         let mut found = lane.free.get(at)?;
         if self.blocks[found.block].is_expandable() {
@@ -347,13 +351,14 @@ impl<D: Device> CachingAllocator<D> {
         } else if found.size >= request.size.saturating_add(self.settings.max_non_split_rounding) {
             return None;
         }
-        Some(Found { block: found.block, at: Some(at) })
+        lane.free.remove_at(at);
+        Some(found.block)
     }
 
     /// Splits a block that is larger than the request, and counts it as handed out.
     #[inline]
-    fn hand_out(&mut self, found: Found, request: &Request) -> Address {
-        let (small, id) = (request.small, found.block);
+    fn hand_out(&mut self, id: BlockId, request: &Request) -> Address {
+        let small = request.small;
         let block = &self.blocks[id];
         let was_split = block.is_split();
         let expandable = block.is_expandable();
@@ -367,24 +372,16 @@ impl<D: Device> CachingAllocator<D> {
         };
         if split {
             let rest_id = self.split(id, request.size);
-            match found.at {
-                Some(at) => self.replace_free(at, rest_id),
-                None => self.insert_free(rest_id),
-            }
+            self.insert_free(rest_id);
             if !expandable && was_split {
                 self.stats.inactive_split_bytes.decrease(small, request.size);
             } else if !expandable {
                 self.stats.inactive_split_bytes.increase(small, rest);
                 self.stats.inactive_split.increase(small, 1);
             }
-        } else {
-            if let Some(at) = found.at {
-                self.pools.lane_mut(request.pool, request.lane).free.remove_at(at);
-            }
-            if was_split && !expandable {
-                self.stats.inactive_split_bytes.decrease(small, rest + request.size);
-                self.stats.inactive_split.decrease(small, 1);
-            }
+        } else if was_split && !expandable {
+            self.stats.inactive_split_bytes.decrease(small, rest + request.size);
+            self.stats.inactive_split.decrease(small, 1);
         }
         let block = &mut self.blocks[id];
         block.state = State::Allocated;
@@ -495,15 +492,6 @@ impl<D: Device> CachingAllocator<D> {
         block.age_base = self.pools.calls(block.pool);
         let free = FreeBlock { size: block.size, address: block.address, block: id };
         self.pools.lane_mut(block.pool, block.lane).free.insert(free);
-    }
-
-    /// As [`CachingAllocator::insert_free`], in the place of the block that it is the rest of.
-    #[inline]
-    fn replace_free(&mut self, at: Cursor, id: BlockId) {
-        let block = &mut self.blocks[id];
-        block.age_base = self.pools.calls(block.pool);
-        let free = FreeBlock { size: block.size, address: block.address, block: id };
-        self.pools.lane_mut(block.pool, block.lane).free.replace_with_smaller(at, free);
     }
 
     #[inline]

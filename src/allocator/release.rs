@@ -5,29 +5,35 @@ use super::device::Address;
 use super::history::Action;
 use super::oom::OutOfMemory;
 use super::pool::{PoolId, PoolOptions, is_small};
-use super::{CachingAllocator, Device, Found, Request};
+use super::{CachingAllocator, Device, Request};
 
 impl<D: Device> CachingAllocator<D> {
-    /// The ladder: each step is taken only when the one before it did not make room.
+    /// The ladder. Each step is taken only when the one before it did not make room:
+    ///
+    /// 1. a new segment, after old ones were collected if the settings say so;
+    /// 2. a free block of a pool that lends;
+    /// 3. a new segment, after just enough oversize blocks were released;
+    /// 4. a new segment, after everything cached was released: this is what counts as a retry;
+    /// 5. refusal.
     #[cold]
-    pub(super) fn make_room(&mut self, request: &mut Request) -> Result<Found, Box<OutOfMemory>> {
+    pub(super) fn make_room(&mut self, request: &mut Request) -> Result<BlockId, Box<OutOfMemory>> {
         self.collect_garbage();
-        if let Some(found) = self.reserve_block(request, false) {
-            return Ok(found);
+        if let Some(block) = self.reserve_block(request, false) {
+            return Ok(block);
         }
-        if let Some(found) = self.find_in_spare_pools(request) {
-            return Ok(found);
+        if let Some(block) = self.take_from_spare_pools(request) {
+            return Ok(block);
         }
         if self.release_oversize_blocks(request)
-            && let Some(found) = self.reserve_block(request, false)
+            && let Some(block) = self.reserve_block(request, false)
         {
-            return Ok(found);
+            return Ok(block);
         }
         if !self.capturing {
             self.release_cached_blocks();
             // The free set is not searched again, although what waited for other streams is in it now (pytorch #189504).
-            if let Some(found) = self.reserve_block(request, true) {
-                return Ok(found);
+            if let Some(block) = self.reserve_block(request, true) {
+                return Ok(block);
             }
         }
         self.record(Action::Oom, self.device.free_bytes(), request.size, request.stream);
@@ -53,7 +59,7 @@ impl<D: Device> CachingAllocator<D> {
     }
 
     /// A new segment, or more of an expandable one. The limit is checked with the size of a segment in both cases.
-    fn reserve_block(&mut self, request: &Request, retry: bool) -> Option<Found> {
+    fn reserve_block(&mut self, request: &Request, retry: bool) -> Option<BlockId> {
         if retry {
             self.stats.num_alloc_retries += 1;
         }
@@ -61,7 +67,7 @@ impl<D: Device> CachingAllocator<D> {
             return None;
         }
         if request.expandable {
-            return self.map_expandable_block(request).map(|block| Found { block, at: None });
+            return self.map_expandable_block(request);
         }
         let address = self.device.reserve(request.segment, request.stream)?;
         self.reserved = self.reserved.saturating_add(request.segment);
@@ -73,12 +79,12 @@ impl<D: Device> CachingAllocator<D> {
         self.stats.num_device_alloc += 1;
         self.record(Action::SegmentAlloc, address, request.segment, request.stream);
         let block = Block::whole_segment(address, request.segment, request.pool, request.lane, self.tag);
-        Some(Found { block: self.blocks.insert(block), at: None })
+        Some(self.blocks.insert(block))
     }
 
     /// The private pools that may help the default one out. The block stays in its pool, and so does what is split off;
     /// their expandable segments are left alone.
-    fn find_in_spare_pools(&mut self, request: &mut Request) -> Option<Found> {
+    fn take_from_spare_pools(&mut self, request: &mut Request) -> Option<BlockId> {
         if request.pool != PoolId::DEFAULT.index(request.small) {
             return None;
         }
@@ -86,9 +92,9 @@ impl<D: Device> CachingAllocator<D> {
             let pool = spare.index(request.small);
             let lane = self.pools.lane(pool, request.stream);
             let attempt = Request { pool, lane, expandable: false, ..*request };
-            if let Some(found) = self.find_free_block(&attempt) {
+            if let Some(block) = self.take_free_block(&attempt) {
                 *request = attempt;
-                return Some(found);
+                return Some(block);
             }
         }
         None

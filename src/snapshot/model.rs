@@ -265,6 +265,7 @@ impl Snapshot {
         if self.traces.len() <= device {
             self.traces.resize_with(device + 1, Vec::new);
         }
+        self.overflowed |= allocator.history().is_some_and(|history| history.dropped() > 0);
         let entries = allocator.history().into_iter().flat_map(History::entries);
         self.traces[device].extend(entries.map(|entry| {
             let (stack, note) = context(entry.tag);

@@ -228,7 +228,7 @@ prop_compose! {
                 alloc_conf: text.to_owned(), settings: Settings::parse(text).unwrap(), error: None,
             }),
             annotations: annotations.into_iter().map(|(stage, name, device, time_us)| Annotation { stage, name, device, time_us }).collect(),
-            overflowed: false,
+            overflowed: true,
             contexts,
         }
     }

@@ -31,7 +31,12 @@ pub fn write(snapshot: &Snapshot, output: impl Write) -> io::Result<()> {
                 field(w, "device", |w| w.uint(annotation.device as u64))?;
                 field(w, "time_us", |w| w.uint(annotation.time_us))
             })
-        })
+        })?;
+        if snapshot.overflowed {
+            // 2.11 does not tell; later recorders do, by this key.
+            field(w, "trace_alloc_overflowed", |w| w.bool(true))?;
+        }
+        Ok(())
     })?;
     pickle.finish()?.flush()
 }

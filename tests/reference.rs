@@ -10,8 +10,8 @@ mod needs_reference {
     use std::fs::File;
     use std::path::PathBuf;
 
-    use memlab::allocator::{Action, CachingAllocator, OutOfMemory, Settings, Stats, VirtualDevice};
-    use memlab::snapshot::replay::{Operation, recorded, what_if};
+    use memlab::allocator::{Action, OutOfMemory, Settings, Stats};
+    use memlab::snapshot::replay::{recorded, what_if};
     use memlab::snapshot::{Limits, Snapshot, read};
     use serde_json::Value;
 
@@ -99,26 +99,15 @@ mod needs_reference {
         for name in REFUSED {
             let (snapshot, stats) = open(name);
             let settings = snapshot.settings.as_ref().unwrap().settings.clone();
-            let limit = limit(&stats);
-            let program = recorded(&snapshot, 0, &settings, limit).unwrap().program;
+            let refusals = recorded(&snapshot, 0, &settings, limit(&stats)).unwrap().refusals;
             let device_total = stats["device_total"].as_u64().unwrap();
-            let mut allocator = CachingAllocator::new(settings, limit, VirtualDevice::new(device_total, 0));
-            let (mut addresses, mut refusals) = (Vec::new(), Vec::new());
-            for operation in program.operations {
-                match operation {
-                    Operation::Malloc { size, stream } => addresses.push(allocator.malloc(size, stream).unwrap()),
-                    Operation::Refused { size, stream } => refusals.push(allocator.malloc(size, stream).unwrap_err()),
-                    Operation::Free(block) => allocator.free(addresses[block as usize]).unwrap(),
-                    other => panic!("{name} has one stream and leaves the cache alone: {other:?}"),
-                }
-            }
             let recorded = snapshot.traces[0].iter().filter(|entry| entry.action == Action::Oom);
             let messages = stats["oom_messages"].as_array().unwrap();
             assert_eq!(messages.len(), 3, "{name}");
             for ((refused, entry), message) in refusals.iter().zip(recorded).zip(messages) {
                 let message = message.as_str().unwrap();
                 let users = message.split_once("is free. ").unwrap().1.split_once("858.94 MiB allowed").unwrap().0;
-                let refused = OutOfMemory { device_free: entry.address, ..(**refused).clone() };
+                let refused = OutOfMemory { device_total, device_free: entry.address, ..refused.clone() };
                 let said = refused.message(0, users);
                 assert!(said.starts_with(message), "{name}: {message}\n{said}");
             }

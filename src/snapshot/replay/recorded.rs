@@ -1,6 +1,6 @@
 //! The history under its own settings, entry by entry.
 
-use crate::allocator::{Action, Address, AddressMap, CachingAllocator, Settings, Stats};
+use crate::allocator::{Action, Address, AddressMap, CachingAllocator, OutOfMemory, Settings, Stats};
 use crate::snapshot::model::{Entry, Snapshot};
 
 use super::damage::Damage;
@@ -25,6 +25,8 @@ pub struct Recorded {
     pub inferred_limit: Option<InferredLimit>,
     /// The counters at the end.
     pub stats: Stats,
+    /// What the model refused where the recording did, in order. What the device has and has free is not known to it.
+    pub refusals: Vec<OutOfMemory>,
     /// Entries at which model and recording differ.
     pub mismatches: u64,
     /// The first few of them.
@@ -71,6 +73,7 @@ pub fn recorded(
         allocator,
         known: held.iter().zip(0..).map(|(&address, number)| (address, Known { number, place: address })).collect(),
         program: Program { operations: Vec::new(), blocks: held.len(), held },
+        refusals: Vec::new(),
         mismatches: 0,
         described: Vec::new(),
     };
@@ -80,6 +83,7 @@ pub fn recorded(
         limit,
         inferred_limit,
         stats: *replay.allocator.stats(),
+        refusals: replay.refusals,
         mismatches: replay.mismatches,
         described: replay.described,
         program: replay.program,
@@ -94,6 +98,7 @@ struct Replay<'a> {
     /// The last block at each recorded address.
     known: AddressMap<Known>,
     program: Program,
+    refusals: Vec<OutOfMemory>,
     mismatches: u64,
     described: Vec<Mismatch>,
 }
@@ -286,8 +291,9 @@ impl Replay<'_> {
         let (size, stream) = (entry.size, entry.stream);
         match (entry.action, place) {
             (Action::Oom, place) => {
-                if let Some(place) = place {
-                    let _ = self.allocator.free(place);
+                match place {
+                    Ok(place) => drop(self.allocator.free(place)),
+                    Err(refused) => self.refusals.push(*refused),
                 }
                 self.program.operations.push(Operation::Refused { size, stream });
             }
@@ -345,7 +351,7 @@ fn attempt(
     start: usize,
     at: usize,
     explanation: Explanation,
-) -> Option<Address> {
+) -> Result<Address, Box<OutOfMemory>> {
     let mut next = start;
     let mut refused = 0;
     if explanation.emptied {
@@ -363,13 +369,13 @@ fn attempt(
     let entry = &entries[at];
     model.device_mut().open(next, at);
     model.device_mut().mismatches = refused;
-    let place = model.malloc(entry.size, entry.stream).ok();
+    let place = model.malloc(entry.size, entry.stream);
     let device = model.device_mut();
     device.close();
-    match (entry.action, place) {
-        (Action::Oom, Some(place)) => device.differ(format!("the model serves it at {place:#x}")),
-        (Action::Alloc, None) => device.differ("the model refuses it".to_owned()),
-        (Action::Alloc, Some(place)) if place != entry.address => {
+    match (entry.action, &place) {
+        (Action::Oom, Ok(place)) => device.differ(format!("the model serves it at {place:#x}")),
+        (Action::Alloc, Err(_)) => device.differ("the model refuses it".to_owned()),
+        (Action::Alloc, Ok(place)) if *place != entry.address => {
             device.differ(format!("the model serves it at {place:#x}"));
         }
         _ => {}

@@ -335,6 +335,33 @@ fn ranks_meet_at_an_address() {
     }
 }
 
+/// In place of `srun`, an experiment may name another launcher: one that says who each rank is, as torchrun does, or one that
+/// leaves it to Slurm's variables.
+#[test]
+fn ranks_start_behind_a_launcher() {
+    let folder = Folder::new();
+    folder.write("demo.toml", TINY);
+    folder.with_real_worker(&["sweep", "demo.toml", "--slurm", "--set", "steps=2"]).expect(0);
+    let mut submissions = std::fs::read_dir(folder.path().join("runs/demo/slurm")).unwrap();
+    let list = submissions.next().unwrap().unwrap().path().join("array-0.jsonl");
+    let run = |launcher: &str| {
+        let script = folder.write("launcher", launcher);
+        let mut command = folder.command_with_real_worker(&["slurm-task", list.to_str().unwrap(), "0", "--", "sh"]);
+        // What a launcher around memlab says is about other processes.
+        command.arg(&script).env("RANK", "7").env("GLOO_SOCKET_IFNAME", "lo");
+        Done::of(command.output().unwrap()).expect(0);
+        let entries = std::fs::read_dir(folder.path().join("runs/demo")).unwrap().map(|entry| entry.unwrap().path());
+        let run = entries.into_iter().find(|path| path.join("report.json").exists()).unwrap();
+        let report = read(&run.join("report.json"));
+        std::fs::remove_dir_all(run).unwrap();
+        [samples(&report, 0), samples(&report, 1)]
+    };
+    let torchrun = run("for r in 0 1; do RANK=$r LOCAL_RANK=$r WORLD_SIZE=2 \"$@\" & done; wait");
+    let srun = run("for r in 0 1; do SLURM_PROCID=$r SLURM_LOCALID=$r SLURM_NTASKS=2 \"$@\" & done; wait");
+    assert_eq!(torchrun, srun);
+    assert_eq!(torchrun[0].len(), 3 + 2 * 4);
+}
+
 #[test]
 fn a_launcher_that_says_half_is_refused() {
     let ranks = Ranks::new(&json!({ "steps": 1 }));

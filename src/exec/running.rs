@@ -153,9 +153,7 @@ impl Running {
     fn command(&self, worker: &Path, rank: u64, ranks: u64, gpus: &[String]) -> Command {
         let mut command = Command::new(worker);
         command.arg("run");
-        for variable in LAUNCHER {
-            command.env_remove(variable);
-        }
+        forget_ranks(&mut command);
         if let Some(rendezvous) = &self.rendezvous {
             let rank = rank.to_string();
             command.env("RANK", &rank).env("LOCAL_RANK", &rank).env("WORLD_SIZE", ranks.to_string());
@@ -171,21 +169,14 @@ impl Running {
         command
     }
 
-    /// The worker behind a launcher, which starts a process per rank. What each is, it learns from Slurm; what to run, from a file.
+    /// The worker behind a launcher, which starts a process per rank and tells it which it is (`torchrun`), or leaves that to
+    /// Slurm. What to run is in a file.
     fn launched(&self, launcher: &[String], worker: &Path, request: &Path) -> Command {
-        const RANK: &str = "export RANK=$SLURM_PROCID LOCAL_RANK=$SLURM_LOCALID WORLD_SIZE=$SLURM_NTASKS; exec \"$@\"";
         let mut command = Command::new(launcher.first().map_or("srun", String::as_str));
         command.args(launcher.iter().skip(1));
-        match &self.rendezvous {
-            Some(rendezvous) => {
-                command.env("MEMLAB_RENDEZVOUS", rendezvous.path().join("store"));
-                command.args(["sh", "-c", RANK, "sh"]);
-            }
-            None => {
-                for variable in LAUNCHER {
-                    command.env_remove(variable);
-                }
-            }
+        forget_ranks(&mut command);
+        if let Some(rendezvous) = &self.rendezvous {
+            command.env("MEMLAB_RENDEZVOUS", rendezvous.path().join("store"));
         }
         command.arg(worker).args(["run", "--request"]).arg(request);
         command
@@ -304,6 +295,13 @@ pub(super) fn not_started(job: &Job, message: &str) {
         // The folder may be the reason; then the event is all there is.
         let _ = std::fs::create_dir_all(folder.path());
         let _ = folder.set_status(&status);
+    }
+}
+
+/// Inherited from a launcher around memlab, these would be about other processes.
+fn forget_ranks(command: &mut Command) {
+    for variable in LAUNCHER {
+        command.env_remove(variable);
     }
 }
 

@@ -37,7 +37,7 @@ of world_size; world=$value
 of rank_zero_extra_samples; extra=$value
 of device; device=$value
 of capacity; capacity=$value
-rank=${RANK:-0}
+rank=${RANK:-${SLURM_PROCID:-0}}
 
 say() { echo "{\"event\":\"phase\",\"rank\":$rank,\"step\":$1,\"phase\":\"$2\"}"; }
 sample() { samples="$samples,{\"allocated_mib\":$1,\"device_used_mib\":600,\"peak_allocated_mib\":$2,\"phase\":\"$3\",\"reserved_mib\":200,\"step\":$4}"; }

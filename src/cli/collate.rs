@@ -94,9 +94,10 @@ pub(super) fn tables(
     ];
     let (tables, figures) = on_all_cores(|| {
         let write = |(name, text): &(&str, Text<'_>)| folder.write(name, &text()?);
-        rayon::join(|| files.par_iter().try_for_each(write), || pictures::write_figures(folder, collation))
+        rayon::join(|| files.par_iter().map(write).collect::<Vec<_>>(), || pictures::write_figures(folder, collation))
     })?;
-    tables.and(figures)?;
+    // Each on its own: a disk that has no room for one may have some for another.
+    tables.into_iter().chain([figures]).collect::<Result<(), _>>()?;
     for damage in &collation.damaged {
         console.diagnostic(damage);
     }

@@ -55,7 +55,9 @@ case $seed in
     110) kill -SEGV $$ ;;
     111) echo '{"event":"end","outcome":"error","message":"the loss is not finite"}'; exit 1 ;;
     112) [ "$rank" = 1 ] && { echo 'rank 1 fails' >&2; exit 1; }; cat > /dev/null; exit 1 ;;
-    113) echo "$CUDA_VISIBLE_DEVICES $RANK $LOCAL_RANK $WORLD_SIZE ${MEMLAB_RENDEZVOUS##*/}" >&2; sleep 0.2 ;;
+    113) # as the worker: what the launcher says, else what Slurm does
+        echo "$CUDA_VISIBLE_DEVICES $rank ${LOCAL_RANK:-$SLURM_LOCALID} ${WORLD_SIZE:-$SLURM_NTASKS} ${MEMLAB_RENDEZVOUS##*/}" >&2
+        sleep 0.2 ;;
     115) memory=$(head -c 300000000 /dev/zero | tr '\0' x); sleep 60; echo "${#memory}" ;; # more than its job asked for
     116) case $request in *'"attempt":1,'*) cat > /dev/null; exit 1 ;; esac ;; # well only when tried again
     117) sleep 5 ;;

@@ -408,16 +408,14 @@ mod needs_slurm {
         let needs = "world_size = [2]\n[slurm]\ngpus_per_node = 2
             [[slurm.override]]\nwhere = { seed = 2 }\nnodes = 2\ngpus_per_node = 1";
         let folder = folder("[1, 2]", needs);
-        let mut command = cluster.command(&folder, &SWEEP);
-        command.env("MEMLAB_WORKER", env!("CARGO_BIN_EXE_memlab-worker"));
-        Done::of(command.output().unwrap()).expect(0);
+        let mut command = folder.command_with_real_worker(&SWEEP);
+        Done::of(command.env("SLURM_CONF", cluster.conf()).output().unwrap()).expect(0);
         for (seed, local_ranks) in [(1, [0, 1]), (2, [0, 0])] {
             let report = std::fs::read_to_string(run(&folder, seed).join("report.json")).unwrap();
             let report: serde_json::Value = serde_json::from_str(&report).unwrap();
             let ranks = report["rank_reports"].as_array().unwrap();
             let of = |key: &str| ranks.iter().map(|rank| rank[key].as_u64().unwrap()).collect::<Vec<_>>();
             assert_eq!((of("rank"), of("local_rank")), (vec![0, 1], local_ranks.to_vec()), "seed {seed}");
-            // Two runs of two ranks are four times the same memory.
             assert_eq!(ranks[0]["samples"], ranks[1]["samples"], "seed {seed}");
             assert_eq!(ranks[0]["samples"].as_array().unwrap().len(), 3 + 6 * 4, "seed {seed}");
             assert_eq!(report["slurm_job_id"], status(&folder, seed)["slurm_job_id"]);

@@ -1,5 +1,5 @@
 //! How fast the allocator model replays recorded histories, and how fast and in how much memory a snapshot is read:
-//! `cargo bench --no-default-features --bench allocator`.
+//! `taskset -c 0 cargo bench --no-default-features --bench allocator`: on one core, which the system would move it away from.
 //!
 //! Prints every single measurement. `benches/allocator.json` holds what it printed last. An event is an entry of the history: an
 //! allocation is one, a free is two. `replayed` is the program of a recording done again, as for other settings; `compared`

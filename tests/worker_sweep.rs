@@ -161,10 +161,10 @@ fn runs_go_on_when_the_forkserver_is_gone() {
 
 #[test]
 fn the_time_limit_leaves_a_report_of_what_was_measured() {
-    let folder = folder("steps = 1000000", "[run]\ntimeout = \"5s\"");
+    let folder = folder("steps = 1000000", "[run]\ntimeout = \"10s\"");
     folder.with_real_worker(&["sweep", "demo.toml"]).expect(4);
     let status = json(&run_folder(&folder).join("status.json"));
     assert_eq!(status["outcome"], "timeout");
-    assert!(status["message"].as_str().unwrap().starts_with("the time limit of 5"), "{status}");
+    assert!(status["message"].as_str().unwrap().starts_with("the time limit of 10"), "{status}");
     assert_eq!(json(&run_folder(&folder).join("report.json"))["outcome"], "timeout");
 }

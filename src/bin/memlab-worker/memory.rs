@@ -19,6 +19,7 @@ use memlab::protocol::{Activity, DeviceKind, DeviceModel, RunSpec};
 use memlab::units::{MIB, mib};
 use nix::sys::mman::{MapFlags, MmapAdvise, ProtFlags, madvise, mmap_anonymous, mprotect};
 
+use crate::log;
 use crate::native::{self, Device as TensorDevice};
 use crate::recorder::{self, Origin, Recorder};
 use crate::stop::Stop;
@@ -106,6 +107,9 @@ impl Memory {
             }
             Memory::Modelled => {
                 let account = account()?;
+                if let Some(lost) = &account.lost {
+                    return Err(Stop::Error(lost.clone()));
+                }
                 let stats = account.allocator.stats();
                 let reserved = stats.reserved_bytes.all.current;
                 Ok(Counters {
@@ -232,8 +236,8 @@ struct Account {
     memory_bytes: Option<u64>,
     capacity: Option<u64>,
     refusal: Option<Stop>,
-    /// The refusal's message for the C++ side, which reads it before the next call.
-    message: CString,
+    /// Why the account cannot be trusted any more.
+    lost: Option<String>,
     unknown: BTreeMap<String, u64>,
     alloc_conf: String,
     recorder: Option<Recorder>,
@@ -258,7 +262,7 @@ impl Account {
             memory_bytes: model.memory_bytes,
             capacity,
             refusal: None,
-            message: CString::default(),
+            lost: None,
             unknown: BTreeMap::new(),
             alloc_conf: model.alloc_conf.clone(),
             recorder: None,
@@ -290,7 +294,7 @@ impl Account {
                         message: format!("{} (modelled GPU)", refused.message(0, "")),
                     },
                 };
-                self.message = CString::new(stop.message()).unwrap_or_default();
+                REFUSAL.set(CString::new(stop.message()).unwrap_or_default());
                 self.refusal = Some(stop);
                 None
             }
@@ -456,19 +460,32 @@ extern "C" fn memlab_device_release(pointer: *mut c_void) {
     }
     if let Some(account) = ACCOUNT.get() {
         let mut account = lock(account);
-        account.attribute(Origin { module: MODULE.with_borrow(Clone::clone), ..Origin::default() });
+        if account.recorder.is_some() {
+            account.attribute(Origin { module: MODULE.with_borrow(Clone::clone), ..Origin::default() });
+        }
         let address = account.allocator.device().address(pointer);
         if let Err(error) = account.allocator.free(address) {
-            // Cannot happen while every tensor frees its own block once; a wrong account must not go on.
-            account.refusal = Some(Stop::Error(format!("the modelled GPU lost track of its memory: {error}")));
+            // Cannot happen while every tensor frees its own block once. A destructor has nobody to tell: the next sample does.
+            account.lost = Some(format!("the modelled GPU lost track of its memory: {error}"));
         }
     }
 }
 
-/// The message of the last refusal.
+thread_local! {
+    /// The message of this thread's last refusal, for the C++ side, which reads it before the next.
+    static REFUSAL: RefCell<CString> = RefCell::default();
+}
+
+/// The message of this thread's last refusal.
 #[unsafe(no_mangle)]
 extern "C" fn memlab_device_refusal() -> *const c_char {
-    ACCOUNT.get().map_or(c"the modelled GPU is not open".as_ptr(), |account| lock(account).message.as_ptr())
+    REFUSAL.with_borrow(|message| message.as_ptr())
+}
+
+/// Whether the names of operators and nodes are asked for.
+#[unsafe(no_mangle)]
+extern "C" fn memlab_device_is_recorded() -> bool {
+    RECORDING.load(Ordering::Relaxed)
 }
 
 /// Whether the host, not the modelled GPU, refused last.
@@ -485,7 +502,8 @@ extern "C" fn memlab_device_first(what: i32) {
         1 => First::BlasHandle,
         2 => First::Product,
         3 => First::CudnnAttention,
-        _ => First::CudnnAttentionBackward,
+        4 => First::CudnnAttentionBackward,
+        _ => return log(&format!("the C++ part uses number {what} for the first time, which has no name")),
     };
     note_first(first);
 }

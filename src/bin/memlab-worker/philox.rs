@@ -24,7 +24,7 @@ impl CudaGenerator {
         Self { seed, offset: 0, resident_threads }
     }
 
-    /// `count` integers of `0..high`, as `torch.randint(high, ...)` gives them. `high` is at most 2^32.
+    /// `count` integers of `0..high`, as `torch.randint(high, ...)` gives them. `high` is below 2^32: from there on the generator draws two words a number.
     pub(crate) fn integers(&mut self, high: u64, count: usize) -> Vec<i64> {
         let mut values = vec![0; count];
         if count == 0 {

@@ -17,9 +17,6 @@ int32_t guarded(Body body) {
   try {
     body();
     return kMemlabOk;
-  } catch (const c10::OutOfMemoryError& error) {
-    last_error() = error.what_without_backtrace();
-    return kMemlabOutOfMemory;
   } catch (const c10::Error& error) {
     last_error() = error.what_without_backtrace();
   } catch (const std::exception& error) {

@@ -26,7 +26,8 @@ struct ModelledAllocator final : c10::Allocator {
     if (bytes == 0) {
       return {nullptr, nullptr, &release, device};
     }
-    const auto node = torch::autograd::get_current_node();
+    // A node's name has to be demangled each time.
+    const auto node = memlab_device_is_recorded() ? torch::autograd::get_current_node() : nullptr;
     const std::string node_name = node ? node->name() : std::string();
     void* address = memlab_device_allocate(bytes, operator_, node_name.c_str());
     if (address == nullptr) {
@@ -149,10 +150,6 @@ OperatorScope::OperatorScope(const char* name) : previous_(operator_) {
 
 OperatorScope::~OperatorScope() {
   operator_ = previous_;
-}
-
-const char* current_operator() {
-  return operator_;
 }
 
 void uses(First what) {

@@ -57,9 +57,6 @@ class OperatorScope {
   const char* previous_;
 };
 
-// The operator and the autograd node that allocate now; empty strings outside.
-const char* current_operator();
-
 // Says that the run uses `what`, perhaps for the first time.
 void uses(First what);
 
@@ -72,7 +69,9 @@ c10::DataPtr scratch(int64_t bytes);
 extern "C" {
 void* memlab_device_allocate(size_t bytes, const char* operator_name, const char* node_name);
 void memlab_device_release(void* address);
-// The message of the last refusal, valid until the next call.
+// Whether the names of operators and nodes are asked for.
+bool memlab_device_is_recorded(void);
+// The message of this thread's last refusal, valid until its next.
 const char* memlab_device_refusal(void);
 // Whether the last refusal was the host's: no memory to back the modelled device with.
 bool memlab_device_host_refused(void);

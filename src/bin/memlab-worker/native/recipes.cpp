@@ -119,6 +119,7 @@ Scalar local_scalar_dense(const Tensor& self) {
 Tensor cat(const at::ITensorListRef& tensors, int64_t dim) {
   const OperatorScope scope("aten::cat");
   const auto parts = tensors.materialize();
+  TORCH_CHECK(!parts.empty(), "cat of no tensors");
   // The kinds of concatenation that PyTorch allows besides (of several types, of empty vectors) occur in no workload.
   const Tensor& first = parts.front().get();
   dim = at::maybe_wrap_dim(dim, first.dim());

@@ -13,7 +13,7 @@ class Tensor;
 
 extern "C" {
 
-enum MemlabStatus : int32_t { kMemlabOk = 0, kMemlabError = 1, kMemlabOutOfMemory = 2 };
+enum MemlabStatus : int32_t { kMemlabOk = 0, kMemlabError = 1 };
 
 const char* memlab_last_error(void);
 
